@@ -1,0 +1,48 @@
+# Needs Python 3.11 to 3.13 and make; everything else goes into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test slow lint format benchmarks clean
+
+demo: $(VENV)/.demo  ## train on emoji with the adaptive sampler and print how good it became
+	@$(BIN)/pads train emoji-pads
+
+test: $(VENV)/.dev  ## the whole suite
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+slow: $(VENV)/.dev  ## what takes minutes: the full demo and its bounds
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/.dev  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+benchmarks: $(VENV)/.dev  ## every speed claim as a ratio against its peer
+	for script in benchmarks/*.py; do OMP_NUM_THREADS=1 $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] <= (3, 13) else "pads needs Python 3.11, 3.12 or 3.13; name one with: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+
+# torch goes in first and alone: the constraint then holds for every package that asks for it.
+$(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing pads into $(VENV) (once; torch is large) ..."
+	$(INSTALL) torch
+	$(INSTALL) --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing pads and its test tools into $(VENV) (once) ..."
+	$(INSTALL) torch
+	$(INSTALL) --editable '.[demo,track,dev]'
+	@touch $@

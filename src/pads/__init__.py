@@ -1,0 +1,85 @@
+"""pads: visual similarity learning with a negative sampler that adapts itself (PADS, CVPR 2020).
+
+Names are imported when first used, so that `import pads` and `pads --help` do not wait for torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from pads.agents import AGENTS
+    from pads.config import Config, Part
+    from pads.curricula import CURRICULA, FixedCurriculum, LearnedCurriculum
+    from pads.data import DATASETS
+    from pads.errors import UserError
+    from pads.evaluate import evaluate
+    from pads.losses import LOSSES, MarginLoss, TripletLoss
+    from pads.metrics import METRICS, compute_metrics
+    from pads.model import Model, load
+    from pads.networks import BACKBONES, EmbeddingNetwork
+    from pads.recipes import RECIPES
+    from pads.runs import RunFolder
+    from pads.sampling import NEGATIVE_RULES, BinDistribution, Triplets, bin_distribution, draw_triplets
+    from pads.train import resume, train
+
+_HOMES = {
+    "AGENTS": "agents",
+    "BACKBONES": "networks",
+    "BinDistribution": "sampling",
+    "CURRICULA": "curricula",
+    "Config": "config",
+    "DATASETS": "data",
+    "EmbeddingNetwork": "networks",
+    "FixedCurriculum": "curricula",
+    "LOSSES": "losses",
+    "LearnedCurriculum": "curricula",
+    "METRICS": "metrics",
+    "MarginLoss": "losses",
+    "Model": "model",
+    "NEGATIVE_RULES": "sampling",
+    "Part": "config",
+    "RECIPES": "recipes",
+    "RunFolder": "runs",
+    "TripletLoss": "losses",
+    "Triplets": "sampling",
+    "UserError": "errors",
+    "bin_distribution": "sampling",
+    "compute_metrics": "metrics",
+    "draw_triplets": "sampling",
+    "evaluate": "evaluate",
+    "load": "model",
+    "resume": "train",
+    "train": "train",
+}
+
+__all__ = [*_HOMES]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'pads' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"pads.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
+
+
+class _Package(types.ModuleType):
+    """Importing the file train.py would make `pads.train` the module; here it stays the function of that name."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, types.ModuleType) and name in _HOMES:
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

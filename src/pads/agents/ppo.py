@@ -1,0 +1,139 @@
+"""PPO (Schulman et al. 2017) as PADS uses it, with a critic (PPO + A2C) or a moving average of the rewards (PPO + EMA).
+
+Dimensions: K bins, A actions, S state. Time: `_tm1` is when the actions were taken, `_t` one policy iteration later.
+
+The old policy is not the one that acted: it is a copy made every few updates (PADS, Algorithm 1), so the clipped ratio
+is no importance weight; it keeps a bin from moving far between two copies.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pads.agents.agent import Transition, check_options
+from pads.agents.networks import PolicyNetwork, adam_state, draw_seed, load_adam_state, load_weights
+from pads.agents.objectives import (
+    advantage,
+    categorical_entropy,
+    chosen_log_probs,
+    clipped_policy_loss,
+    moving_average,
+    share_clipped,
+    value_loss,
+)
+from pads.errors import UserError
+
+
+class PPO:
+    """One step of Adam on the clipped objective for every transition, which is an episode of one step (T = 1)."""
+
+    def __init__(
+        self,
+        state_size: int,
+        num_bins: int,
+        num_actions: int,
+        *,
+        hidden_size: int = 128,
+        learning_rate: float = 0.01,
+        clip: float = 0.2,
+        old_policy_every: int = 5,
+        baseline: str = "critic",
+        critic_target: str = "return",
+        discount: float = 0.99,
+        value_weight: float = 0.5,
+        average_rate: float = 0.05,
+        seed: int = 0,
+    ) -> None:
+        check_options(state_size=state_size, num_bins=num_bins, num_actions=num_actions, hidden_size=hidden_size)
+        check_options(learning_rate=learning_rate, value_weight=value_weight, average_rate=average_rate)
+        check_options(baseline=baseline, critic_target=critic_target, discount=discount)
+        check_options(clip=clip, old_policy_every=old_policy_every)
+        self.clip, self.old_policy_every = clip, old_policy_every
+        self.baseline, self.critic_target = baseline, critic_target
+        self.discount, self.value_weight, self.average_rate = discount, value_weight, average_rate
+        self.generator = torch.Generator().manual_seed(seed)
+        self.network = PolicyNetwork(state_size, num_bins, num_actions, hidden_size, seed=draw_seed(self.generator))
+        self.old_network = copy.deepcopy(self.network)
+        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=learning_rate)
+        self.average_reward: float | None = None
+        self.num_updates = 0
+
+    @torch.no_grad()
+    def act(self, state_S: Tensor) -> Tensor:
+        """actions_K, drawn from the current policy."""
+        logits_KA, _ = self.network(state_S)
+        return torch.multinomial(logits_KA.softmax(-1), 1, generator=self.generator).squeeze(-1)
+
+    @torch.no_grad()
+    def entropy(self, state_S: Tensor) -> Tensor:
+        """entropy_K of the current policy, in nats."""
+        logits_KA, _ = self.network(state_S)
+        return categorical_entropy(logits_KA)
+
+    def learn(self, transition: Transition) -> dict[str, float]:
+        """One gradient step on one transition; then, every `old_policy_every` updates, the old policy catches up."""
+        state_tm1, actions_tm1, reward_t, state_t, metric_t = transition
+        logits_KA, value_tm1 = self.network(state_tm1)
+        log_probs_K = chosen_log_probs(logits_KA, actions_tm1)
+        with torch.no_grad():
+            old_log_probs_K = chosen_log_probs(self.old_network(state_tm1)[0], actions_tm1)
+
+        if self.baseline == "critic":
+            with torch.no_grad():
+                _, value_t = self.network(state_t)
+            discount_t, target_t = (self.discount, metric_t) if self.critic_target == "metric" else (0.0, reward_t)
+            assert target_t == target_t, 'critic_target="metric" needs the transition\'s metric_t'
+            gain = advantage(reward_t, discount_t, value_t.item(), value_tm1.item())
+        elif self.baseline == "moving average":
+            gain = reward_t - (self.average_reward or 0.0)
+        else:
+            gain = reward_t
+        self.average_reward = moving_average(self.average_reward, reward_t, self.average_rate)
+
+        loss = clipped_policy_loss(log_probs_K, old_log_probs_K, gain, self.clip)
+        log = {
+            "policy_loss": loss.item(),
+            "advantage": gain,
+            "average_reward": self.average_reward,
+            "policy_entropy": categorical_entropy(logits_KA).mean().item(),
+            "ratio_clipped": share_clipped(log_probs_K, old_log_probs_K, self.clip).item(),
+        }
+        if self.baseline == "critic":
+            critic_loss = value_loss(value_tm1, target_t)
+            log["value_loss"] = critic_loss.item()
+            loss = loss + self.value_weight * critic_loss
+
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+        self.num_updates += 1
+        if self.num_updates % self.old_policy_every == 0:
+            self.old_network.load_state_dict(self.network.state_dict())
+        return log
+
+    def state_dict(self) -> dict[str, Any]:
+        """Both policies, Adam's moments, the random stream, two numbers: a copy, which later learning leaves alone."""
+        return {
+            "network": copy.deepcopy(dict(self.network.state_dict())),
+            "old_network": copy.deepcopy(dict(self.old_network.state_dict())),
+            "optimiser": adam_state(self.optimiser),
+            "generator": self.generator.get_state(),
+            "average_reward": self.average_reward or 0.0,
+            "num_updates": self.num_updates,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a saved state."""
+        if state.keys() != self.state_dict().keys():
+            raise UserError("the saved policy is of another kind of agent; choose the agent it was trained with")
+        load_weights(self.network, state["network"])
+        load_weights(self.old_network, state["old_network"])
+        load_adam_state(self.optimiser, state["optimiser"])
+        self.generator.set_state(state["generator"])
+        self.num_updates = state["num_updates"]
+        self.average_reward = state["average_reward"] if self.num_updates else None

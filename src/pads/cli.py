@@ -1,0 +1,154 @@
+"""The command line: each command parses, then calls one function. torch is imported by the command that needs it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+import pads
+from pads.config import lookup, with_settings
+from pads.errors import UserError
+
+SPLITS = ("test", "selection", "reward", "train")
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    try:
+        if options.command is None:
+            parser.print_help()
+        else:
+            options.command(options)
+    except UserError as error:
+        sys.exit(f"pads: {error}")
+    except KeyboardInterrupt as interrupt:
+        print(f"pads: stopped{f', {interrupt}' if str(interrupt) else ''}.", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+    sys.exit(0)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="pads", description="Learn visual similarity with a negative sampler that adapts itself (PADS, CVPR 2020)."
+    )
+    parser.add_argument("--version", action="version", version=f"pads {pads.__version__}")
+    parser.set_defaults(command=None)
+    commands = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
+
+    train = commands.add_parser(
+        "train",
+        help="train a recipe, or go on with a run",
+        description="Train a recipe, or go on with a run that was stopped.",
+        epilog="examples: pads train emoji-pads | pads train folder --data photos/ | pads train --resume runs/emoji-pads-0",
+    )
+    train.add_argument("recipe", nargs="?", metavar="RECIPE", help="a name that `pads recipes` lists")
+    train.add_argument("--resume", metavar="RUN", help="go on with the run in this folder; takes no recipe")
+    train.add_argument("--data", metavar="DIR", help="where the images are")
+    train.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="change one setting, such as loss.options.beta=0.6; may be repeated")
+    train.add_argument("--run", metavar="DIR", help="the run folder to make (default: runs/RECIPE-SEED)")
+    train.add_argument("--seed", type=int, help="of the initial weights, the batches, the drawing and the policy (default: 0)")
+    train.add_argument("--device", help="cpu, cuda, ... (default: auto)")
+    train.add_argument("--skip-bad-images", action="store_true", help="go on without images that cannot be read")
+    train.add_argument("--paper-protocol", action="store_true", help="select the epoch on the test split, as the authors did; marked in every figure")
+    train.add_argument("--plain", action="store_true", help="plain lines instead of the live display")
+    train.add_argument("--tensorboard", action="store_true", help="write TensorBoard files into the run folder")
+    train.set_defaults(command=train_command)
+
+    recipes = commands.add_parser("recipes", help="list the recipes", description="List the recipes.")
+    recipes.add_argument("recipe", nargs="?", metavar="RECIPE", help="show this recipe's whole config")
+    recipes.set_defaults(command=recipes_command)
+
+    evaluate = commands.add_parser("evaluate", help="measure a trained run", description="Measure a trained run.")
+    evaluate.add_argument("run", metavar="RUN", help="a run folder")
+    evaluate.add_argument("--split", choices=SPLITS, default="test", help="default: test")
+    evaluate.add_argument("--checkpoint", choices=("selected", "last"), default="selected", help="default: selected")
+    evaluate.add_argument("--json", action="store_true", help="print JSON, fractions instead of percentages")
+    evaluate.set_defaults(command=evaluate_command)
+    return parser
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One sentence, and where to read on."""
+        self.exit(2, f"pads: {message}. See `{self.prog} --help`.\n")
+
+
+def train_command(options: argparse.Namespace) -> None:
+    if options.resume is not None:
+        resume_command(options)
+        return
+    if options.recipe is None:
+        raise UserError("name a recipe, for example `pads train emoji-pads`; `pads recipes` lists them.")
+    config = recipe_config(options.recipe)
+    changes = {name: getattr(options, name) for name in ("seed", "device") if getattr(options, name) is not None}
+    data = replace(
+        config.data,
+        root=options.data if options.data is not None else config.data.root,
+        skip_bad_images=options.skip_bad_images or config.data.skip_bad_images,
+        paper_protocol=options.paper_protocol or config.data.paper_protocol,
+    )
+    config = with_settings(replace(config, data=data, **changes), options.settings)
+
+    from pads.display import watching
+    from pads.train import train
+
+    with watching(plain=options.plain, tensorboard=options.tensorboard) as watch:
+        train(config, options.run, watch=watch)
+
+
+def resume_command(options: argparse.Namespace) -> None:
+    if options.recipe is not None or options.data or options.settings or options.run or options.seed is not None:
+        raise UserError("--resume goes on with a run as it was: it takes the run folder and no recipe, data, settings or seed.")
+
+    from pads.display import print_figures, watching
+    from pads.runs import RunFolder
+    from pads.train import resume
+
+    run = RunFolder.open(options.resume)
+    if run.metrics is not None:
+        print(f"{run.path} is finished already; its figures:")
+        print_figures(run.metrics, run.path)
+        return
+    with watching(plain=options.plain, tensorboard=options.tensorboard) as watch:
+        resume(run, watch=watch)
+
+
+def recipe_config(name: str) -> pads.Config:
+    from pads.recipes import RECIPES
+
+    if Path(name, "config.json").exists():
+        raise UserError(f"{name} is a run folder; go on with it by `pads train --resume {name}`.")
+    return replace(lookup(RECIPES, name, "recipe")(), recipe=name)
+
+
+def recipes_command(options: argparse.Namespace) -> None:
+    from pads.config import to_json
+    from pads.recipes import RECIPES
+
+    if options.recipe is not None:
+        print(to_json(recipe_config(options.recipe)), end="")
+        return
+    width = max(map(len, RECIPES))
+    for name, recipe in RECIPES.items():
+        print(f"{name:{width}}  {(recipe.__doc__ or '').strip().splitlines()[0]}")
+
+
+def evaluate_command(options: argparse.Namespace) -> None:
+    from pads.display import print_table
+    from pads.model import evaluate_run
+
+    figures = evaluate_run(options.run, split=options.split, checkpoint=options.checkpoint)
+    if options.json:
+        print(json.dumps(figures, indent=2))
+    else:
+        print_table({f"{options.checkpoint}, {options.split} split": figures})
+
+

@@ -1,0 +1,270 @@
+"""What a run is: one frozen Config, JSON in and out. Options have one home for their defaults, and it is here."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import json
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pads.errors import UserError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A registered part by name, with its own options."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Data:
+    name: str = "emoji"
+    """A data set of `pads.DATASETS`: emoji, folder, csv."""
+    root: str | None = None
+    """Where the images are (`--data DIR`)."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the data set."""
+    image_size: int = 224
+    """Pixels on a side of what the network sees."""
+    resize: int = 256
+    """The shorter side, from which evaluation cuts the centre; the side of the square from which `resize and crop` cuts."""
+    store_size: int = 288
+    """Pixels on a side of the square that each image is kept in."""
+    augmentation: str = "resize and crop"
+    """The crop in training: `resize and crop` (the paper), `random resized crop` (the authors' code), or `none`."""
+    flip: bool = True
+    """Mirror half of the training images."""
+    classes_per_batch: int = 56
+    """P of the P x S images in a batch."""
+    samples_per_class: int = 2
+    """S of the P x S images in a batch."""
+    selection_share: float = 0.10
+    """Share of the training classes held out to select the epoch, for every arm alike."""
+    reward_share: float = 0.15
+    """Share of the rest held out as the reward split, what the policy sees (the paper's I_val)."""
+    reward_split: str = "per class"
+    """The reward split takes images `per class`, or whole classes: `by class`."""
+    reward_pick: str = "random"
+    """Images per class are picked `random` or `evenly spaced`."""
+    split_seed: int = 0
+    """Seed of the splits; the same for all seeds of a run, so that these are compared on the same split."""
+    skip_bad_images: bool = False
+    """Go on without images that cannot be read (`--skip-bad-images`)."""
+    paper_protocol: bool = False
+    """Select the epoch on the test split, as the authors did; every figure is then marked "test-selected"."""
+
+
+@dataclass(frozen=True)
+class Network:
+    backbone: str = "resnet50"
+    """A backbone of `pads.BACKBONES`."""
+    embedding_dim: int = 128
+    """D of the embedding."""
+    frozen_batch_norm: bool = True
+    """Batch norms keep their statistics in training."""
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
+    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Arguments of the draw, whatever the rule."""
+
+    negatives_from: str = "other classes"
+    """`other classes`, `all but the anchor` (self-regularisation), or `all`."""
+    anchor_as_positive: bool = False
+    """The anchor may be its own positive (the authors' code)."""
+    rho: float = 0.0
+    """Share of triplets whose negative is a true positive (R-Margin)."""
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    """Adam; both rates are multiplied by `factor` at each milestone."""
+
+    learning_rate: float = 1e-5
+    weight_decay: float = 4e-4
+    loss_learning_rate: float = 5e-4
+    """For the parameters of the loss (the margin loss's beta), without weight decay."""
+    milestones: tuple[int, ...] = ()
+    """Epochs after which the rates fall."""
+    factor: float = 0.3
+
+
+@dataclass(frozen=True)
+class Config:
+    recipe: str = ""
+    """The recipe that this config came from."""
+    seed: int = 0
+    data: Data = Data()
+    network: Network = Network()
+    loss: Part = Part("margin")
+    curriculum: Part = Part("distance-weighted")
+    sampling: Sampling = Sampling()
+    optimiser: Optimiser = Optimiser()
+    num_epochs: int = 150
+    adapt_every: int | None = 30
+    """M: training steps between two adjustments of the sampling distribution; null for never."""
+    log_every: int = 30
+    """Steps between two records of the loss and of what was drawn."""
+    select_every: int = 1
+    """Epochs between two measurements on the selection split."""
+    test_curve_every: int | None = None
+    """Epochs between two measurements on the test split, written to a file that nothing in training reads."""
+    checkpoint_every: int = 1
+    """Epochs between two checkpoints."""
+    recall_at: tuple[int, ...] = (1, 2, 4, 8)
+    """k of the Recall@k that are reported."""
+    threads: int | None = None
+    """CPU threads; null for torch's own choice. The same number gives the same bits."""
+    device: str = "auto"
+    """`auto`, `cpu`, `cuda`, ..."""
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    return dataclasses.asdict(config)
+
+
+def to_json(config: Config) -> str:
+    return json.dumps(to_dict(config), indent=2) + "\n"
+
+
+def from_dict(values: Mapping[str, Any], kind: type[T] = Config, where: str = "") -> T:  # type: ignore[assignment]
+    """A config from plain values; a key or a type that does not fit is refused by its full name."""
+    hints = typing.get_type_hints(kind)
+    for key in values:
+        if key not in hints:
+            raise unknown("key", where + key, [where + name for name in hints])
+    return kind(**{key: fitted(value, hints[key], where + key) for key, value in values.items()})
+
+
+def fitted(value: Any, hint: Any, where: str) -> Any:
+    """The value as the annotated type, where JSON or a command line blurs it (lists for tuples, 1 for 1.0)."""
+    if dataclasses.is_dataclass(hint):
+        if not isinstance(value, Mapping):
+            raise UserError(f"{where} is a group of settings, not {value!r}: set one of its keys, such as {where}.{first_field(hint)}.")
+        return from_dict(value, hint, where + ".")  # type: ignore[arg-type]
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:
+        if value is None and type(None) in arguments:
+            return None
+        return fitted(value, next(a for a in arguments if a is not type(None)), where)
+    if origin is tuple and isinstance(value, list | tuple):
+        if arguments[-1] is not Ellipsis and len(value) != len(arguments):
+            raise UserError(f"{where} needs {len(arguments)} values, not {len(value)}.")
+        return tuple(fitted(item, arguments[0], where) for item in value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    expected: Any = Mapping if origin is not None and origin is not tuple else origin or hint
+    if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
+        raise UserError(f"{where} must be {readable(hint)}, not {value!r}.")
+    return value
+
+
+def first_field(kind: Any) -> str:
+    return dataclasses.fields(kind)[0].name
+
+
+def readable(hint: Any) -> str:
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
+    return names.get(hint, "a list" if typing.get_origin(hint) is tuple else "a group of options")
+
+
+def from_json(text: str) -> Config:
+    return from_dict(json.loads(text))
+
+
+# -- --set a.b=c -------------------------------------------------------------------------------------------------------
+
+
+def with_settings(config: Config, settings: Iterable[str]) -> Config:
+    """The config with each `a.b=c` applied. Values are read as JSON where they are JSON, else as text."""
+    values = to_dict(config)
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals:
+            raise UserError(f"--set {setting}: write it as key=value, for example --set loss.options.beta=0.6.")
+        set_value(values, key.strip(), parsed(text.strip()))
+    return from_dict(values)
+
+
+def set_value(values: dict[str, Any], key: str, value: Any) -> None:
+    *parents, last = key.split(".")
+    group, free = values, False
+    for depth, parent in enumerate(parents):
+        free = free or parent == "options"
+        if parent not in group and not free:
+            raise unknown("key", key, all_keys(values))
+        group = group.setdefault(parent, {})
+        if not isinstance(group, dict):
+            raise UserError(f"{'.'.join(parents[: depth + 1])} is a single setting, so {key} does not exist.")
+    if last not in group and not free and (not parents or parents[-1] != "options"):
+        raise unknown("key", key, all_keys(values))
+    if last == "name" and parents and group.get("name") != value:
+        group["options"] = {}  # options belong to the part that they were written for
+    group[last] = value
+
+
+def all_keys(values: Mapping[str, Any], prefix: str = "") -> list[str]:
+    keys = []
+    for key, value in values.items():
+        keys.append(prefix + key)
+        if isinstance(value, Mapping):
+            keys += all_keys(value, prefix + key + ".")
+    return keys
+
+
+def parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return {"none": None, "None": None, "True": True, "False": False}.get(text, text)
+
+
+# -- building parts ----------------------------------------------------------------------------------------------------
+
+
+def lookup(registry: Mapping[str, T], name: str, kind: str) -> T:
+    if name not in registry:
+        raise unknown(kind, name, list(registry))
+    return registry[name]
+
+
+def build(registry: Mapping[str, Callable[..., T]], part: Part, kind: str, **given: Any) -> T:
+    """The part of that name with its options. What the run knows (`given`) goes to the parts that ask for it."""
+    maker = lookup(registry, part.name, kind)
+    return call(maker, part.options, f"{kind}.options", **given)
+
+
+def call(maker: Callable[..., T], options: Mapping[str, Any], where: str, **given: Any) -> T:
+    """maker(**options), where an option that it does not have is refused with the nearest right ones."""
+    names = option_names(maker)
+    for key in options:
+        if key not in names:
+            raise unknown("option", f"{where}.{key}", [f"{where}.{name}" for name in names if name not in given])
+    return maker(**{**{key: value for key, value in given.items() if key in names}, **options})
+
+
+def option_names(maker: Callable[..., Any]) -> list[str]:
+    parameters = inspect.signature(maker).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+
+
+def unknown(kind: str, name: str, right: Iterable[str]) -> UserError:
+    right = list(right)
+    near = difflib.get_close_matches(name, right, n=3, cutoff=0.5)
+    if near:
+        return UserError(f"there is no {kind} {name!r}; did you mean {' or '.join(near)}?")
+    return UserError(f"there is no {kind} {name!r}; there are: {', '.join(right)}.")

@@ -1,0 +1,45 @@
+"""A curriculum owns the sampling rule and may change it after a validation.
+
+Every static baseline and PADS are the same kind of thing, chosen from one dict and compared on one axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from pads.config import Part, build
+from pads.curricula.fixed import FixedCurriculum, fixed
+from pads.curricula.learned import LearnedCurriculum
+from pads.sampling.rules import NEGATIVE_RULES, NegativeRule
+
+
+class Curriculum(Protocol):
+    @property
+    def rule(self) -> NegativeRule: ...
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics of the reward split that `advance` wants; none, and no validation is made for it."""
+        ...
+
+    def advance(self, metrics: Mapping[str, float], progress: float) -> dict[str, Any]:
+        """Called every M steps; may change the rule; returns what to log."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+CURRICULA: dict[str, Callable[..., Curriculum]] = {**{name: fixed(name) for name in NEGATIVE_RULES}, "learned": LearnedCurriculum}
+
+
+
+def build_curriculum(part: Part, **given: Any) -> Curriculum:
+    """The curriculum of that name; a rule that somebody added to NEGATIVE_RULES is one too."""
+    added = {name: fixed(name) for name in NEGATIVE_RULES if name not in CURRICULA}
+    return build({**CURRICULA, **added}, part, "curriculum", **given)
+
+
+__all__ = ["CURRICULA", "Curriculum", "FixedCurriculum", "LearnedCurriculum", "build_curriculum"]

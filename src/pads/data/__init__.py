@@ -1,0 +1,49 @@
+"""From files to batches: data sets, the image store, the splits, the batches and the crops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pads.data.augment import (
+    AUGMENTATIONS,
+    centre_boxes,
+    normalise,
+    random_resized_crop_boxes,
+    resample,
+    resize_and_crop_boxes,
+    whole_boxes,
+)
+from pads.data.batches import class_batches
+from pads.data.benchmark import Benchmark, ImageList, QueryGallery
+from pads.data.emoji import emoji
+from pads.data.folder import folder
+from pads.data.splits import Roles, split_roles
+from pads.data.store import ImageStore, decode, load_store, read_square, squeeze
+from pads.data.table import table
+
+DATASETS: dict[str, Callable[..., Benchmark]] = {"emoji": emoji, "folder": folder, "csv": table}
+
+__all__ = [
+    "AUGMENTATIONS",
+    "DATASETS",
+    "Benchmark",
+    "ImageList",
+    "ImageStore",
+    "QueryGallery",
+    "Roles",
+    "centre_boxes",
+    "class_batches",
+    "decode",
+    "emoji",
+    "folder",
+    "load_store",
+    "normalise",
+    "random_resized_crop_boxes",
+    "read_square",
+    "resample",
+    "resize_and_crop_boxes",
+    "split_roles",
+    "squeeze",
+    "table",
+    "whole_boxes",
+]

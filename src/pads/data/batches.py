@@ -1,0 +1,63 @@
+"""Batches of P classes x S samples, as a function of seed and epoch alone: a resumed run goes on with the same ones.
+
+Dimensions: N images, C classes, L slots (a class in a batch).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pads.errors import UserError
+
+STREAM = 3
+"""Keeps these random numbers apart from those of the splits at the same seed."""
+
+
+def class_batches(
+    labels_N: np.ndarray,
+    classes_per_batch: int,
+    samples_per_class: int,
+    *,
+    seed: int,
+    epoch: int,
+    num_batches: int | None = None,
+) -> np.ndarray:
+    """Indices into labels_N, (num_batches, P * S), with the samples of a class side by side.
+
+    Classes are drawn uniformly and distinct in a batch. The images of a class are distinct too if it has S of them; of
+    fewer, each comes as often as the others, give or take one. By default, as many batches as the images would fill.
+    """
+    assert classes_per_batch >= 1 and samples_per_class >= 1
+    labels_N = np.asarray(labels_N)
+    sizes_C = np.unique(labels_N, return_counts=True)[1]
+    if len(sizes_C) < classes_per_batch:
+        raise UserError(
+            f"a batch needs {classes_per_batch} classes, but there are only {len(sizes_C)} to train on; "
+            f"set data.classes_per_batch to {len(sizes_C)} or less."
+        )
+    if num_batches is None:
+        num_batches = max(1, len(labels_N) // (classes_per_batch * samples_per_class))
+    rng = np.random.default_rng([STREAM, seed, epoch])
+    classes_L = np.concatenate([rng.choice(len(sizes_C), classes_per_batch, replace=False) for _ in range(num_batches)])
+    positions_LS = draw_distinct(sizes_C[classes_L], samples_per_class, rng)
+
+    by_class_N = np.argsort(labels_N, kind="stable")
+    starts_C = np.cumsum(sizes_C) - sizes_C
+    indices_LS = by_class_N[starts_C[classes_L][:, None] + positions_LS]
+    return indices_LS.reshape(num_batches, classes_per_batch * samples_per_class)
+
+
+def draw_distinct(sizes_L: np.ndarray, num_draws: int, rng: np.random.Generator) -> np.ndarray:
+    """(L, num_draws) numbers below each size, without repetition until all have come, then again."""
+    nothing = np.iinfo(np.int64).max
+    drawn = np.empty((len(sizes_L), num_draws), dtype=np.int64)
+    taken = np.full((len(sizes_L), num_draws), nothing)  # the numbers of the current round, ascending
+    for draw in range(num_draws):
+        num_taken_L = draw % sizes_L
+        taken[num_taken_L == 0] = nothing
+        number_L = rng.integers(0, sizes_L - num_taken_L)  # the how-manieth of those that are left ...
+        for column in range(draw):
+            number_L += number_L >= taken[:, column]  # ... and which one that is
+        drawn[:, draw] = taken[:, draw] = number_L
+        taken.sort(axis=1)
+    return drawn

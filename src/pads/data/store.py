@@ -1,0 +1,204 @@
+"""Every image decoded once, into one array of squares.
+
+An image is kept squeezed to size x size with its original width and height beside it, so that a crop in the original
+proportions is a rectangle of the square (`augment.py`), and a batch is an index into one tensor: no data loader.
+
+Dimensions: N images, S pixels on a side.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import torch
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
+
+from pads.data.benchmark import ImageList, counted, listed
+from pads.errors import UserError
+
+Source = str | Path | BinaryIO | Image.Image | np.ndarray
+"""What can be decoded: a path, an open file, a Pillow image, or an array (height, width[, 3 or 4]) of uint8."""
+
+Box = Sequence[float] | np.ndarray
+"""Left, top, right, bottom in pixels of the upright picture; NaN for the whole."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImageStore:
+    """Decoded images, ready to be indexed on any device."""
+
+    pixels: Tensor
+    """(N, 3, S, S) uint8."""
+    sizes_N2: Tensor
+    """Width and height of each original, int64."""
+    labels_N: Tensor
+    images: ImageList
+    """The images that are in the store."""
+    kept: np.ndarray
+    """Where these were in the list that was loaded: all of it, but for bad images."""
+    bad_images: tuple[str, ...] = ()
+    """The images that were left out, each with its reason."""
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def to(self, device: torch.device | str) -> ImageStore:
+        return replace(
+            self,
+            pixels=self.pixels.to(device),
+            sizes_N2=self.sizes_N2.to(device),
+            labels_N=self.labels_N.to(device),
+        )
+
+
+def load_store(
+    images: ImageList,
+    size: int,
+    *,
+    skip_bad_images: bool = False,
+    num_workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> ImageStore:
+    """Decode all images with threads (Pillow works outside Python's lock); progress is told (done, all)."""
+    pixels_N3SS = np.empty((len(images), 3, size, size), dtype=np.uint8)
+    sizes_N2 = np.zeros((len(images), 2), dtype=np.int64)
+
+    def load(index: int) -> str | None:
+        """Fill in one image; the reason if it cannot be read."""
+        box = None if images.boxes is None else images.boxes[index]
+        try:
+            pixels_N3SS[index], sizes_N2[index] = read_square(images.paths[index], size, box)
+        except BadImage as error:
+            return f"{error.name} ({error.reason})"
+        return None
+
+    reasons = []
+    with ThreadPoolExecutor(num_workers or os.cpu_count()) as pool:
+        for done, reason in enumerate(pool.map(load, range(len(images))), start=1):
+            reasons.append(reason)
+            if progress is not None:
+                progress(done, len(images))
+
+    bad_images = tuple(reason for reason in reasons if reason is not None)
+    kept = np.array([index for index, reason in enumerate(reasons) if reason is None], dtype=np.int64)
+    check_bad_images(bad_images, len(kept), skip_bad_images)
+    if bad_images:
+        for position, index in enumerate(kept):  # in place: a second array might not fit into memory
+            pixels_N3SS[position] = pixels_N3SS[index]
+        images = images.subset(kept)
+    return ImageStore(
+        pixels=torch.from_numpy(pixels_N3SS[: len(kept)]),
+        sizes_N2=torch.from_numpy(sizes_N2[kept]),
+        labels_N=torch.from_numpy(images.labels.copy()),
+        images=images,
+        kept=kept,
+        bad_images=bad_images,
+    )
+
+
+def check_bad_images(bad_images: Sequence[str], num_good: int, skip_bad_images: bool) -> None:
+    if not bad_images:
+        return
+    num_all = counted(len(bad_images) + num_good, "image", "images")
+    what = f"{len(bad_images):,} of {num_all} cannot be used: {listed(bad_images)}"
+    if not skip_bad_images:
+        raise UserError(f"{what}; mend or remove them, or go on without them with --skip-bad-images.")
+    if not num_good:
+        raise UserError(f"{what}; none is left.")
+
+
+class BadImage(UserError):
+    """An image that cannot be read, and why."""
+
+    def __init__(self, source: Source, error: Exception) -> None:
+        self.name = str(source) if isinstance(source, str | Path) else "the given image"
+        self.reason = reason(error)
+        super().__init__(f"{self.name} cannot be used as an image: {self.reason}.")
+
+
+def reason(error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):  # its own words repeat the path
+        return "not an image, or of a format that Pillow does not read"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return (str(error) or type(error).__name__).partition("\n")[0].rstrip(".")
+
+
+def read_square(source: Source, size: int, box: Box | None = None) -> tuple[np.ndarray, tuple[int, int]]:
+    """One image exactly as the store keeps it, (3, size, size), with the width and height of the original."""
+    image, original = decoded(source, box, min_side=2 * size)
+    return squeeze(image, size), original
+
+
+def decode(source: Source, box: Box | None = None) -> Image.Image:
+    """The upright picture in RGB: transparency laid on white, the first frame of an animation, the box cut out."""
+    return decoded(source, box, min_side=None)[0]
+
+
+def squeeze(image: Image.Image, size: int) -> np.ndarray:
+    """The whole picture as a square, whatever its proportions: (3, size, size) uint8."""
+    # Lanczos keeps the detail that the bilinear resample of a crop needs later.
+    square = image.resize((size, size), Image.Resampling.LANCZOS)
+    return np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
+
+
+def decoded(source: Source, box: Box | None, min_side: int | None) -> tuple[Image.Image, tuple[int, int]]:
+    """The picture and its width and height; a large JPEG may come smaller than that, if both sides keep min_side."""
+    if box is not None and np.isnan(box).any():
+        box = None
+    try:
+        if isinstance(source, np.ndarray):
+            source = from_array(source)
+        if isinstance(source, Image.Image):
+            return cut(upright_rgb(source), box)
+        with Image.open(source) as image:
+            if box is None and min_side is not None:
+                return upright_draft(image, min_side)
+            return cut(upright_rgb(image), box)
+    except Exception as error:  # Pillow's readers raise whatever they stumble over in a broken file
+        raise BadImage(source, error) from error
+
+
+def from_array(pixels: np.ndarray) -> Image.Image:
+    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] not in (3, 4)):
+        raise ValueError(f"an array must be uint8 of (height, width[, 3 or 4]), not {pixels.dtype} of {pixels.shape}")
+    return Image.fromarray(pixels)
+
+
+def upright_draft(image: Image.Image, min_side: int) -> tuple[Image.Image, tuple[int, int]]:
+    """JPEG can be decoded at 1/2, 1/4 or 1/8 of its size, in a fraction of the time."""
+    width, height = image.size
+    image.draft(None, (min_side, min_side))
+    is_turned = image.getexif().get(ExifTags.Base.Orientation, 1) >= 5
+    return upright_rgb(image), (height, width) if is_turned else (width, height)
+
+
+def upright_rgb(image: Image.Image) -> Image.Image:
+    image = ImageOps.exif_transpose(image)
+    if image.mode == "F":
+        raise ValueError("its pixels are floating-point numbers; save it with 8 or 16 bits")
+    if image.mode.startswith("I"):  # 16 bits, which Pillow would clip to 255 instead of scaling
+        image = Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+    return image.convert("RGB")
+
+
+def cut(image: Image.Image, box: Box | None) -> tuple[Image.Image, tuple[int, int]]:
+    """The part of the picture in the box, as far as there is picture."""
+    if box is None:
+        return image, image.size
+    left, top, right, bottom = (round(float(edge)) for edge in box)
+    left, top, right, bottom = max(left, 0), max(top, 0), min(right, image.width), min(bottom, image.height)
+    if left >= right or top >= bottom:
+        raise ValueError(f"its box {tuple(map(float, box))} is outside its {image.width} x {image.height} pixels")
+    image = image.crop((left, top, right, bottom))
+    return image, image.size

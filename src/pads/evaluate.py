@@ -1,0 +1,50 @@
+"""How good an embedding is: embed a split, compute the metrics, return a dict of fractions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pads.metrics import compute_metrics
+
+REPORTED = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r", "r-precision", "nmi", "intra", "inter")
+
+
+def evaluate(
+    network: Callable[[Tensor], Tensor],
+    images: Iterable[tuple[Tensor, Tensor]],
+    metrics: Sequence[str] = REPORTED,
+    **options: int,
+) -> dict[str, float]:
+    """The metrics of the network's embeddings of `images`, which gives batches of (images, labels).
+
+    A split that is divided into queries and gallery says so by `is_query_N` and `is_gallery_N`. Options go to
+    `compute_metrics` (seed, num_restarts).
+    """
+    if not metrics:
+        return {}
+    embeddings_ND, labels_N = embed(network, images)
+    flags = {name: getattr(images, name, None) for name in ("is_query_N", "is_gallery_N")}
+    return compute_metrics(embeddings_ND, labels_N, metrics, **flags, **options)
+
+
+def embed(network: Callable[[Tensor], Tensor], images: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Embeddings and labels of all images. The network is in evaluation mode meanwhile and as it was afterwards."""
+    was_training = isinstance(network, nn.Module) and network.training
+    if isinstance(network, nn.Module):
+        network.eval()
+    try:
+        with torch.inference_mode():
+            pairs = [(network(images_BCHW), labels_B) for images_BCHW, labels_B in images]
+    finally:
+        if isinstance(network, nn.Module):
+            network.train(was_training)
+    return torch.cat([embeddings for embeddings, _ in pairs]), torch.cat([labels for _, labels in pairs])
+
+
+def raw_pixels(images_BCHW: Tensor) -> Tensor:
+    """The picture itself as its embedding: what a trained network has to beat."""
+    return F.normalize(images_BCHW.flatten(1), dim=1)

@@ -1,0 +1,56 @@
+"""Margin loss (Wu et al. 2017), with a boundary beta per class that is learned or constant.
+
+Dimensions: B batch, D embedding, T triplets, C classes.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from pads.errors import UserError
+from pads.sampling.triplets import Triplets
+
+
+def pair_losses(embeddings_BD: Tensor, triplets: Triplets, beta_T: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    """max(0, d_ap - beta + gamma) and max(0, beta - d_an + gamma), beta that of the anchor's class."""
+    anchors_TD, positives_TD, negatives_TD = (embeddings_BD[index_T] for index_T in triplets)
+    positive_T = distance(anchors_TD, positives_TD)
+    negative_T = distance(anchors_TD, negatives_TD)
+    return (positive_T - beta_T + margin).relu(), (beta_T - negative_T + margin).relu()
+
+
+def distance(a_TD: Tensor, b_TD: Tensor) -> Tensor:
+    # 1e-8 keeps the gradient of the root finite where the anchor is its own positive
+    return ((a_TD - b_TD).square().sum(1) + 1e-8).sqrt()
+
+
+def mean_over_active(losses: Tensor) -> Tensor:
+    """The sum over the number of positive terms, 0 if there are none.
+
+    The authors count `(pos > 0) + (neg > 0)`: a sum before torch 1.2, a logical or ever since, so that their loss changes
+    scale with the torch version. One concatenated mask cannot.
+    """
+    return losses.sum() / (losses > 0).sum().clamp(min=1)
+
+
+class MarginLoss(nn.Module):
+    """The mean over the active pairs; beta is a parameter with a learning rate of its own."""
+
+    def __init__(self, num_classes: int = 1, beta: float = 1.2, margin: float = 0.2, learn_beta: bool = True) -> None:
+        """num_classes: one beta for each class, indexed by the labels; with 1, one beta for all."""
+        super().__init__()
+        if num_classes < 1:
+            raise UserError(f"num_classes is {num_classes}: the margin loss needs at least one boundary.")
+        self.margin = margin
+        self.beta = nn.Parameter(torch.full((num_classes,), float(beta)), requires_grad=learn_beta)
+
+    def boundaries(self, labels_B: Tensor, triplets: Triplets) -> Tensor:
+        return self.beta[labels_B[triplets[0]]] if len(self.beta) > 1 else self.beta
+
+    def forward(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Triplets) -> Tensor:
+        positive_T, negative_T = pair_losses(embeddings_BD, triplets, self.boundaries(labels_B, triplets), self.margin)
+        return mean_over_active(torch.cat([positive_T, negative_T]))
+
+    def violations(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Triplets) -> Tensor:
+        """The share of triplets with an active pair."""
+        positive_T, negative_T = pair_losses(embeddings_BD, triplets, self.boundaries(labels_B, triplets), self.margin)
+        return ((positive_T > 0) | (negative_T > 0)).float().mean()

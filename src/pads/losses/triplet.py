@@ -1,0 +1,35 @@
+"""Triplet loss (Schroff et al. 2015; paper, Eq. 1).
+
+Dimensions: B batch, D embedding, T triplets.
+"""
+
+from torch import Tensor, nn
+
+from pads.errors import UserError
+from pads.sampling.triplets import Triplets
+
+
+def triplet_losses(embeddings_BD: Tensor, triplets: Triplets, margin: float) -> Tensor:
+    """max(0, d_ap^2 - d_an^2 + gamma) for each triplet, with squared distances."""
+    anchors_TD, positives_TD, negatives_TD = (embeddings_BD[index_T] for index_T in triplets)
+    positive_T = (anchors_TD - positives_TD).square().sum(1)
+    negative_T = (anchors_TD - negatives_TD).square().sum(1)
+    return (positive_T - negative_T + margin).relu()
+
+
+class TripletLoss(nn.Module):
+    """The mean over the triplets, or their sum as in the authors' code."""
+
+    def __init__(self, margin: float = 0.2, reduction: str = "mean") -> None:
+        super().__init__()
+        if reduction not in ("mean", "sum"):
+            raise UserError(f"reduction is {reduction!r}: choose 'mean' or 'sum'.")
+        self.margin, self.reduction = margin, reduction
+
+    def forward(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Triplets) -> Tensor:
+        losses_T = triplet_losses(embeddings_BD, triplets, self.margin)
+        return losses_T.mean() if self.reduction == "mean" else losses_T.sum()
+
+    def violations(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Triplets) -> Tensor:
+        """The share of triplets that violate the margin."""
+        return (triplet_losses(embeddings_BD, triplets, self.margin) > 0).float().mean()

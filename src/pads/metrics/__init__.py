@@ -1,0 +1,131 @@
+"""The metrics by name, and one call that computes any of them together.
+
+N images, D embedding, Q queries, K neighbours.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pads.errors import UserError
+from pads.metrics.clustering import class_ids, nmi
+from pads.metrics.neighbours import marked, nearest_neighbours
+from pads.metrics.retrieval import map_at_r, r_precision, recall_at
+from pads.metrics.spread import inter_class_distance, intra_class_distance
+
+
+class Evaluated(NamedTuple):
+    """What a metric may look at."""
+
+    embeddings_ND: Tensor
+    """float32, all finite"""
+    labels_N: Tensor
+    """the classes, renamed 0 … num_classes - 1"""
+    num_classes: int
+    matches_QK: Tensor
+    """which neighbours have the query's label, nearest first; empty if no metric asked for needs neighbours"""
+    num_relevant_Q: Tensor
+    """R: the gallery images with the query's label, itself not counted"""
+    max_relevant: int
+    """the largest R; K reaches it for every metric that does not itself say how many neighbours it needs"""
+    seed: int
+    num_restarts: int
+
+
+METRICS: dict[str, Callable[..., Tensor]] = {
+    "recall": lambda e, k: recall_at(e.matches_QK, k),
+    "map@r": lambda e: map_at_r(e.matches_QK[:, : e.max_relevant], e.num_relevant_Q),
+    "r-precision": lambda e: r_precision(e.matches_QK[:, : e.max_relevant], e.num_relevant_Q),
+    "nmi": lambda e: nmi(
+        e.embeddings_ND, e.labels_N, seed=e.seed, num_restarts=e.num_restarts, num_clusters=e.num_classes
+    ),
+    "intra": lambda e: intra_class_distance(e.embeddings_ND, e.labels_N),
+    "inter": lambda e: inter_class_distance(e.embeddings_ND, e.labels_N),
+}
+"""A metric takes `Evaluated` and returns one number. One that needs a second argument, k, is asked for as "name@k"."""
+
+WITHOUT_NEIGHBOURS = {"nmi", "intra", "inter"}
+"""Metrics for which no neighbours need to be found."""
+
+
+@torch.no_grad()
+def compute_metrics(
+    embeddings_ND: Tensor,
+    labels_N: Tensor,
+    names: Sequence[str],
+    *,
+    is_query_N: Tensor | None = None,
+    is_gallery_N: Tensor | None = None,
+    seed: int = 0,
+    num_restarts: int = 3,
+) -> dict[str, float]:
+    """The metrics asked for, as fractions, in the order asked for; the neighbours are found once for all of them.
+
+    Without flags every image is query and gallery. The flags concern retrieval; clustering and spread see all images. A
+    metric that has nothing to average over (MAP@R where no class has two images) is nan.
+    """
+    asked = check_metric_names(names)
+    if not asked:
+        return {}
+    if embeddings_ND.ndim != 2 or labels_N.shape != embeddings_ND.shape[:1] or not len(labels_N):
+        raise UserError(
+            f"metrics need embeddings of shape (images, dimension) and one label each, "
+            f"not {tuple(embeddings_ND.shape)} and {tuple(labels_N.shape)}"
+        )
+    embeddings_ND, classes_N = embeddings_ND.float(), class_ids(labels_N)
+    queries_Q = marked(is_query_N, embeddings_ND, "query")
+    num_relevant_Q = _num_relevant(classes_N, marked(is_gallery_N, embeddings_ND, "gallery"))[queries_Q]
+    # The only wait for the device before the end.
+    num_broken, last_class, max_relevant = torch.stack(
+        [(~embeddings_ND.isfinite()).any(1).sum(), classes_N.max(), num_relevant_Q.amax()]
+    ).tolist()
+    if num_broken:
+        raise UserError(
+            f"{num_broken} of {len(embeddings_ND)} embeddings are not finite: the training that made them diverged; "
+            "lower its learning rate"
+        )
+    ks = [k if k is not None else max_relevant for family, k in asked.values() if family not in WITHOUT_NEIGHBOURS]
+    matches_QK = torch.empty(len(num_relevant_Q), 0, dtype=torch.bool, device=classes_N.device)
+    if max(ks, default=0):
+        neighbours_QK = nearest_neighbours(embeddings_ND, max(ks), is_query_N=is_query_N, is_gallery_N=is_gallery_N)
+        matches_QK = classes_N[neighbours_QK] == classes_N[queries_Q, None]
+    evaluated = Evaluated(
+        embeddings_ND, classes_N, last_class + 1, matches_QK, num_relevant_Q, max_relevant, seed, num_restarts
+    )
+    values = [METRICS[family](evaluated, *([] if k is None else [k])) for family, k in asked.values()]
+    on_device = [torch.as_tensor(value, dtype=torch.float32, device=classes_N.device) for value in values]
+    return dict(zip(asked, torch.stack(on_device).tolist(), strict=True))
+
+
+def check_metric_names(names: Sequence[str]) -> dict[str, tuple[str, int | None]]:
+    """Each name with its key in METRICS and its k, if any; an unknown one is refused with the nearest right ones."""
+    return {name: _parse(name) for name in names}
+
+
+def _parse(name: str) -> tuple[str, int | None]:
+    if name in METRICS and not _takes_k(name):
+        return name, None
+    family, _, k = name.partition("@")
+    if family in METRICS and _takes_k(family) and re.fullmatch("[1-9][0-9]*", k):
+        return family, int(k)
+    right = [f"{key}@1" if _takes_k(key) else key for key in METRICS]
+    near = difflib.get_close_matches(name, right, cutoff=0.5) or right
+    raise UserError(f"there is no metric {name!r}; did you mean {', '.join(near)}?")
+
+
+def _takes_k(family: str) -> bool:
+    parameters = inspect.signature(METRICS[family]).parameters.values()
+    return sum(parameter.default is parameter.empty for parameter in parameters) > 1
+
+
+def _num_relevant(classes_N: Tensor, gallery_G: Tensor) -> Tensor:
+    in_gallery_N = torch.zeros_like(classes_N).index_fill_(0, gallery_G, 1)
+    counts_N = torch.zeros_like(classes_N).index_add_(0, classes_N, in_gallery_N)
+    return counts_N[classes_N] - in_gallery_N

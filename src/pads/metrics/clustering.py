@@ -1,0 +1,116 @@
+"""k-means, and how well its clusters agree with the classes (NMI).
+
+N images, D embedding, C clusters or classes, R restarts, L trials per centroid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pads.errors import UserError
+from pads.metrics.neighbours import full_precision, nearest
+
+
+def nmi(
+    embeddings_ND: Tensor, labels_N: Tensor, *, seed: int = 0, num_restarts: int = 3, num_clusters: int | None = None
+) -> Tensor:
+    """NMI of the labels with k-means, averaged over restarts; as many clusters as classes unless told."""
+    if num_clusters is None:
+        num_clusters = int(class_ids(labels_N).max()) + 1
+    assignments_RN = k_means_restarts(embeddings_ND, num_clusters, seeds=range(seed, seed + num_restarts))
+    return torch.stack([normalised_mutual_information(a_N, labels_N) for a_N in assignments_RN]).mean()
+
+
+def k_means(embeddings_ND: Tensor, num_clusters: int, *, seed: int, num_iterations: int = 25) -> Tensor:
+    """Assignments_N by Lloyd's algorithm from greedy k-means++ starts; the same for the same seed on one device."""
+    return k_means_restarts(embeddings_ND, num_clusters, seeds=[seed], num_iterations=num_iterations)[0]
+
+
+def k_means_restarts(
+    embeddings_ND: Tensor, num_clusters: int, *, seeds: Sequence[int], num_iterations: int = 25
+) -> Tensor:
+    """Assignments_RN of one k-means per seed; their starts are drawn side by side, which costs little more than one."""
+    if not 1 <= num_clusters <= len(embeddings_ND):
+        raise UserError(f"{num_clusters} clusters of {len(embeddings_ND)} images; ask for 1 to {len(embeddings_ND)}")
+    embeddings_ND = embeddings_ND.float()
+    with full_precision(embeddings_ND.device.type):
+        starts_RC = _starts(embeddings_ND, num_clusters, seeds)
+        return torch.stack([_lloyd(embeddings_ND, embeddings_ND[start_C], num_iterations) for start_C in starts_RC])
+
+
+def normalised_mutual_information(a_N: Tensor, b_N: Tensor) -> Tensor:
+    """I(a, b) / mean(H(a), H(b)): 1 if two labellings are the same up to names, 0 if they are independent."""
+    a_N, b_N = class_ids(a_N), class_ids(b_N)
+    entropy_a, entropy_b, joint = _entropy(a_N), _entropy(b_N), _entropy(class_ids(a_N * len(b_N) + b_N))
+    total = entropy_a + entropy_b
+    # Two labellings of one class each agree.
+    return torch.where(total > 0, 2 * (total - joint) / total, 1.0).clamp(0, 1)
+
+
+def class_ids(labels_N: Tensor) -> Tensor:
+    """Labels renamed 0 … C - 1 in their order; torch.unique would wait for the device to learn C."""
+    sorted_N, order_N = labels_N.sort(stable=True)
+    steps_N = torch.zeros_like(order_N)
+    steps_N[1:] = sorted_N[1:] != sorted_N[:-1]
+    return torch.empty_like(order_N).scatter_(0, order_N, steps_N.cumsum(0))
+
+
+def class_sums(values_ND: Tensor, classes_N: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    """Sums_CD and counts_C of the classes; index_put adds in a fixed order, which index_add does not on a GPU."""
+    sums_CD = values_ND.new_zeros(num_classes, values_ND.shape[1]).index_put_((classes_N,), values_ND, accumulate=True)
+    counts_C = classes_N.new_zeros(num_classes).index_add_(0, classes_N, torch.ones_like(classes_N))
+    return sums_CD, counts_C
+
+
+def _entropy(classes_N: Tensor) -> Tensor:
+    counts_N = torch.zeros_like(classes_N).index_add_(0, classes_N, torch.ones_like(classes_N))
+    return torch.special.entr(counts_N / len(classes_N)).sum()
+
+
+def _starts(embeddings_ND: Tensor, num_clusters: int, seeds: Sequence[int]) -> Tensor:
+    """Indices_RC by greedy k-means++: of L images drawn by squared distance, the one that leaves the least inertia.
+
+    Arthur and Vassilvitskii 2007, section 7; L as in scikit-learn.
+    """
+    num_images, num_trials = len(embeddings_ND), 2 + int(math.log(num_clusters))
+    # Drawn on the CPU, so that a seed means the same on every device.
+    draws = [torch.rand(num_clusters, num_trials, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
+    draws_CRL = torch.stack(draws, dim=1).to(embeddings_ND.device)
+    squares_N = embeddings_ND.square().sum(1)
+    closest_RN = (4 * squares_N.max()).expand(len(seeds), num_images)  # no two images are farther apart
+    starts_CR = []
+    for draws_RL in draws_CRL:
+        trials_RL = _draw(closest_RN, draws_RL)
+        trials_T = trials_RL.flatten()
+        distances_TN = torch.addmm(squares_N, embeddings_ND[trials_T], embeddings_ND.T, alpha=-2)
+        distances_TN.add_(squares_N[trials_T, None]).clamp_(min=0)
+        left_RLN = torch.minimum(distances_TN.unflatten(0, trials_RL.shape), closest_RN[:, None])
+        best_R1 = left_RLN.sum(2).argmin(1, keepdim=True)
+        closest_RN = left_RLN.take_along_dim(best_R1[:, :, None], dim=1).squeeze(1)
+        starts_CR.append(trials_RL.gather(1, best_R1).squeeze(1))
+    return torch.stack(starts_CR, dim=1)
+
+
+def _draw(weights_RN: Tensor, draws_RL: Tensor) -> Tensor:
+    """Indices_RL in proportion to the weights; whole numbers, because a GPU adds up floats in any order."""
+    scale_R1 = 2**31 / weights_RN.amax(1, keepdim=True).clamp(min=torch.finfo(weights_RN.dtype).tiny * 2**32)
+    heights_RN = (weights_RN * scale_R1).long().cumsum(1)
+    targets_RL = (draws_RL * heights_RN[:, -1:]).long()
+    return torch.searchsorted(heights_RN, targets_RL, right=True).clamp_(max=weights_RN.shape[1] - 1)
+
+
+def _lloyd(embeddings_ND: Tensor, centroids_CD: Tensor, num_iterations: int) -> Tensor:
+    assignments_N = nearest(embeddings_ND, centroids_CD, 1).squeeze(1)
+    for _ in range(num_iterations - 1):
+        sums_CD, counts_C = class_sums(embeddings_ND, assignments_N, len(centroids_CD))
+        # A cluster that lost its last image keeps its place, from where it may win some back.
+        centroids_CD = torch.where(counts_C[:, None] > 0, sums_CD / counts_C[:, None].clamp(min=1), centroids_CD)
+        previous_N, assignments_N = assignments_N, nearest(embeddings_ND, centroids_CD, 1).squeeze(1)
+        # Where asking is free: more iterations would change nothing.
+        if embeddings_ND.device.type == "cpu" and torch.equal(previous_N, assignments_N):
+            break
+    return assignments_N

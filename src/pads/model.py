@@ -1,0 +1,61 @@
+"""A trained network with its own preprocessing: `pads.load(RUN).embed(images)`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pads.config import Config
+from pads.data.store import decode, squeeze
+from pads.data.views import EVALUATION_BATCH, Preprocessing, load_views
+from pads.errors import UserError
+from pads.evaluate import evaluate
+from pads.networks import EmbeddingNetwork
+from pads.runs import RunFolder
+from pads.train import build_network, nobody, pick_device, reported
+
+
+class Model:
+    """Images in, unit vectors out."""
+
+    def __init__(self, network: EmbeddingNetwork, preprocessing: Preprocessing, config: Config) -> None:
+        self.network, self.preprocessing, self.config = network.eval(), preprocessing, config
+
+    @torch.inference_mode()
+    def embed(self, images: Any) -> Tensor:
+        """One row for each image: a path, a Pillow image or an array (height, width, 3), or an iterable of these."""
+        single = isinstance(images, str | Path | np.ndarray) or hasattr(images, "convert")
+        listed = [images] if single else list(images)
+        device = next(self.network.parameters()).device
+        vectors = [self._embed_batch(listed[at : at + EVALUATION_BATCH], device) for at in range(0, len(listed), EVALUATION_BATCH)]
+        return torch.cat(vectors) if vectors else torch.empty(0, self.config.network.embedding_dim)
+
+    def _embed_batch(self, images: Iterable[Any], device: torch.device) -> Tensor:
+        pictures = [decode(image) for image in images]
+        pixels = torch.stack([torch.as_tensor(squeeze(picture, self.preprocessing.store_size)) for picture in pictures])
+        sizes = torch.tensor([picture.size for picture in pictures])
+        return self.network(self.preprocessing.for_evaluation(pixels.to(device), sizes.to(device))).cpu()
+
+
+def evaluate_run(run: RunFolder | Path | str, *, split: str = "test", checkpoint: str = "selected") -> dict[str, float]:
+    """The figures of a trained run on one of its splits: test, selection, reward or train."""
+    model = load(run, checkpoint=checkpoint)
+    views = load_views(model.config, pick_device("auto"), nobody)
+    view = getattr(views, split)
+    if len(view) == 0:
+        raise UserError(f"the {split} split of this run is empty; take another with --split.")
+    return evaluate(model.network, view, reported(model.config))
+
+
+def load(run: RunFolder | Path | str, *, checkpoint: str = "selected", device: str = "auto") -> Model:
+    """The network of a run folder at its `selected` epoch, or at its `last` checkpoint."""
+    folder = run if isinstance(run, RunFolder) else RunFolder.open(run)
+    config = folder.config
+    network = build_network(config)
+    network.load_state_dict(folder.load_network(checkpoint))
+    return Model(network.to(pick_device(device)), Preprocessing.of(config.data, config.network), config)

@@ -1,0 +1,90 @@
+"""ResNet-18, 34 and 50 (He et al. 2016) with torchvision's state-dict names, so that its weights load unchanged.
+
+The stride of a down-sampling bottleneck is in its 3x3 convolution, as in torchvision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def convolution(in_channels: int, out_channels: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(in_channels, out_channels, kernel, stride, kernel // 2, bias=False)
+
+
+def shortcut(in_channels: int, out_channels: int, stride: int) -> nn.Sequential | None:
+    """The projection where the shape changes; torchvision calls it `downsample`."""
+    if stride == 1 and in_channels == out_channels:
+        return None
+    return nn.Sequential(convolution(in_channels, out_channels, 1, stride), nn.BatchNorm2d(out_channels))
+
+
+class BasicBlock(nn.Module):
+    expansion = 1
+
+    def __init__(self, in_channels: int, channels: int, stride: int) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = convolution(in_channels, channels, 3, stride), nn.BatchNorm2d(channels)
+        self.conv2, self.bn2 = convolution(channels, channels, 3), nn.BatchNorm2d(channels)
+        self.downsample = shortcut(in_channels, channels, stride)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        hidden = F.relu(self.bn1(self.conv1(maps)))
+        hidden = self.bn2(self.conv2(hidden))
+        return F.relu(hidden + (maps if self.downsample is None else self.downsample(maps)))
+
+
+class Bottleneck(nn.Module):
+    expansion = 4
+
+    def __init__(self, in_channels: int, channels: int, stride: int) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = convolution(in_channels, channels, 1), nn.BatchNorm2d(channels)
+        self.conv2, self.bn2 = convolution(channels, channels, 3, stride), nn.BatchNorm2d(channels)
+        self.conv3, self.bn3 = convolution(channels, 4 * channels, 1), nn.BatchNorm2d(4 * channels)
+        self.downsample = shortcut(in_channels, 4 * channels, stride)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        hidden = F.relu(self.bn1(self.conv1(maps)))
+        hidden = F.relu(self.bn2(self.conv2(hidden)))
+        hidden = self.bn3(self.conv3(hidden))
+        return F.relu(hidden + (maps if self.downsample is None else self.downsample(maps)))
+
+
+class ResNet(nn.Module):
+    """The trunk without its classification head; the last map is pooled by its mean."""
+
+    def __init__(self, block: type[BasicBlock] | type[Bottleneck], depths: Sequence[int]) -> None:
+        super().__init__()
+        self.num_features = 512 * block.expansion
+        self.conv1, self.bn1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64)
+        in_channels = 64
+        for number, (depth, channels, stride) in enumerate(zip(depths, (64, 128, 256, 512), (1, 2, 2, 2), strict=True), 1):
+            blocks = [block(in_channels, channels, stride)]
+            in_channels = channels * block.expansion
+            blocks += [block(in_channels, channels, 1) for _ in range(depth - 1)]
+            setattr(self, f"layer{number}", nn.Sequential(*blocks))
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps = F.max_pool2d(F.relu(self.bn1(self.conv1(images))), 3, 2, 1)
+        maps = self.layer4(self.layer3(self.layer2(self.layer1(maps))))
+        return torch.flatten(F.adaptive_avg_pool2d(maps, 1), 1)
+
+
+def resnet18() -> ResNet:
+    return ResNet(BasicBlock, (2, 2, 2, 2))
+
+
+def resnet34() -> ResNet:
+    return ResNet(BasicBlock, (3, 4, 6, 3))
+
+
+def resnet50() -> ResNet:
+    return ResNet(Bottleneck, (3, 4, 6, 3))

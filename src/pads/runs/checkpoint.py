@@ -1,0 +1,82 @@
+"""Checkpoints: one safetensors file holds everything, tensors as tensors and the rest as JSON in its header.
+
+Nothing is pickled, so a checkpoint of a stranger can be opened safely. A file appears under its name only when it is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from pads.errors import UserError
+
+
+def save_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Writes a nested state of tensors and plain values."""
+    tensors: dict[str, Tensor] = {}
+    tree = packed(state, "", tensors)
+    write_atomically(path, safetensors.torch.save(tensors, metadata={"state": json.dumps(tree)}))
+
+
+def load_state(path: Path) -> dict[str, Any]:
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            tree = json.loads((file.metadata() or {})["state"])
+            return unpacked(tree, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+    except (OSError, KeyError, json.JSONDecodeError, safetensors.SafetensorError) as error:
+        raise UserError(f"{path} is not a checkpoint of pads ({error}); take an earlier one or start the run again.") from error
+
+
+def packed(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """The value as JSON; tensors are put aside under the name of their place."""
+    if isinstance(value, Tensor):
+        # clone: two tensors that share memory would be refused, and a view would save its whole storage
+        tensors[name] = value.detach().cpu().clone().contiguous()
+        return {"tensor": name}
+    if isinstance(value, Mapping):
+        items = [[key, packed(item, f"{name}.{key}" if name else str(key), tensors)] for key, item in value.items()]
+        return {"items": items}  # pairs, because the keys of an optimiser's state are numbers
+    if isinstance(value, list | tuple):
+        return [packed(item, f"{name}.{index}", tensors) for index, item in enumerate(value)]
+    return value
+
+
+def unpacked(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if isinstance(tree, dict):
+        if "tensor" in tree:
+            return tensors[tree["tensor"]]
+        return {key: unpacked(item, tensors) for key, item in tree["items"]}
+    if isinstance(tree, list):
+        return [unpacked(item, tensors) for item in tree]
+    return tree
+
+
+def write_atomically(path: Path, content: bytes | str) -> None:
+    """Writes beside the file and renames: whoever looks sees the old file or the new one, never half of one."""
+    data = content.encode() if isinstance(content, str) else content
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with open(partial, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise cannot_write(path, error) from error
+
+
+def cannot_write(path: Path, error: OSError) -> UserError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return UserError(f"the disk is full: {path} could not be written; free some room. What was saved before is intact.")
+    return UserError(f"{path} could not be written ({error.strerror or error}). What was saved before is intact.")

@@ -1,0 +1,204 @@
+"""A run folder holds everything needed to run it again.
+
+    config.json         what was asked for
+    environment.json    what it ran on
+    events.jsonl        one JSON per event, deterministic: a resumed run has the same bytes as one never stopped
+    timing.jsonl        seconds and images per second, which are not
+    test_curve.jsonl    the test split over training, if asked for; nothing in training reads it
+    checkpoints/        step-000123.safetensors: everything a resumed run needs
+    selected.safetensors  the network at the epoch that the selection split picked
+    metrics.json        the final figures; it exists when the run is finished
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy
+import torch
+
+import pads
+from pads.config import Config, from_json, to_json
+from pads.errors import UserError
+from pads.runs.checkpoint import cannot_write, load_state, save_state, write_atomically
+
+KEPT_CHECKPOINTS = 2
+
+
+class RunFolder:
+    """Reads and writes a run folder. `with run.locked():` before writing."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._files: dict[str, BinaryIO] = {}
+
+    # -- opening -----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, path: Path | str, config: Config) -> RunFolder:
+        run = cls(path)
+        run.check_new()
+        try:
+            run.checkpoints_path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(run.path, error) from error
+        run.write_json("environment.json", environment())
+        write_atomically(run.config_path, to_json(config))
+        return run
+
+    def check_new(self) -> None:
+        """Refuses a folder that holds something already."""
+        if self.config_path.exists():
+            raise UserError(f"{self.path} holds a run already: go on with `pads train --resume {self.path}`, or give another --run.")
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise UserError(f"{self.path} exists and is not empty: give a new folder as --run.")
+
+    @classmethod
+    def open(cls, path: Path | str) -> RunFolder:
+        run = cls(path)
+        if not run.config_path.is_file():
+            what = "does not exist" if not run.path.exists() else "is not a run folder: it has no config.json"
+            raise UserError(f"{path} {what}. `pads train RECIPE --run {path}` makes one.")
+        return run
+
+    @property
+    def config(self) -> Config:
+        try:
+            return from_json(self.config_path.read_text())
+        except json.JSONDecodeError as error:
+            raise UserError(f"{self.config_path} is not valid JSON ({error}); put back the file that the run wrote.") from error
+
+    @property
+    def config_path(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def checkpoints_path(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def selected_path(self) -> Path:
+        return self.path / "selected.safetensors"
+
+    @property
+    def metrics(self) -> dict[str, Any] | None:
+        """The final figures, None while the run is not finished."""
+        path = self.path / "metrics.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    @property
+    def is_finished(self) -> bool:
+        return (self.path / "metrics.json").exists()
+
+    # -- one writer ----------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> RunFolder:
+        """Takes the lock, which the system releases with the process, however it ends."""
+        self._lock = open(self.path / "lock", "wb")  # noqa: SIM115
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._lock.close()
+            raise UserError(f"another process is training in {self.path}: wait for it, stop it, or give another --run.") from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+        self._lock.close()
+
+    # -- what is written as the run goes on ----------------------------------------------------------------------------
+
+    def append(self, name: str, event: Mapping[str, Any]) -> None:
+        """One line to events.jsonl, timing.jsonl or test_curve.jsonl."""
+        try:
+            file = self._file(name)
+            file.write(json.dumps(event, allow_nan=False).encode() + b"\n")
+            file.flush()
+        except OSError as error:
+            raise cannot_write(self.path / name, error) from error
+
+    def _file(self, name: str) -> BinaryIO:
+        if name not in self._files:
+            self._files[name] = open(self.path / name, "ab")  # noqa: SIM115
+        return self._files[name]
+
+    def lengths(self) -> dict[str, int]:
+        """The bytes of the files that a resumed run must cut back to."""
+        return {name: (self.path / name).stat().st_size for name in ("events.jsonl", "test_curve.jsonl") if (self.path / name).exists()}
+
+    def cut_back(self, lengths: Mapping[str, int]) -> None:
+        """Forgets what was written after the checkpoint that a resumed run starts from: it will be written again."""
+        for name in ("events.jsonl", "test_curve.jsonl"):
+            if (self.path / name).exists():
+                os.truncate(self.path / name, lengths.get(name, 0))
+
+    def write_json(self, name: str, value: Any) -> None:
+        write_atomically(self.path / name, json.dumps(value, indent=2) + "\n")
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
+
+    def save_checkpoint(self, step: int, state: Mapping[str, Any]) -> None:
+        for name in self._files:  # a checkpoint must not remember events that a power cut can still take away
+            os.fsync(self._files[name].fileno())
+        save_state(self.checkpoints_path / f"step-{step:08d}.safetensors", {**state, "lengths": self.lengths()})
+        for old in self.checkpoints()[:-KEPT_CHECKPOINTS]:
+            old.unlink()
+
+    def checkpoints(self) -> list[Path]:
+        """Complete checkpoints, oldest first."""
+        return sorted(p for p in self.checkpoints_path.glob("step-*.safetensors") if re.fullmatch(r"step-\d+\.safetensors", p.name))
+
+    def load_checkpoint(self) -> dict[str, Any] | None:
+        """The newest checkpoint, None before the first."""
+        checkpoints = self.checkpoints()
+        return load_state(checkpoints[-1]) if checkpoints else None
+
+    def save_selected(self, network: Mapping[str, Any], **about: Any) -> None:
+        save_state(self.selected_path, {"network": network, **about})
+
+    def load_network(self, which: str = "selected") -> dict[str, Any]:
+        """The network's state, of the `selected` epoch or the `last` checkpoint."""
+        if which == "selected" and self.selected_path.exists():
+            return load_state(self.selected_path)["network"]
+        checkpoint = self.load_checkpoint()
+        if checkpoint is None:
+            raise UserError(f"{self.path} has no checkpoint yet: train it first with `pads train --resume {self.path}`.")
+        return checkpoint["network"]
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
+
+def next_free(parent: Path | str, name: str) -> Path:
+    """parent/name, or parent/name-2, -3, ... if there is one already."""
+    path, number = Path(parent) / name, 1
+    while path.exists():
+        number += 1
+        path = Path(parent) / f"{name}-{number}"
+    return path
+
+
+def environment() -> dict[str, Any]:
+    """What the run ran on, as far as it can change a figure."""
+    return {
+        "pads": pads.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "threads": torch.get_num_threads(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "cuda": torch.version.cuda,
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+    }

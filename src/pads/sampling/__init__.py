@@ -1,0 +1,18 @@
+"""Which triplets to learn from: distances, bins, rules, and the one draw."""
+
+from pads.sampling.bins import BinDistribution, bin_distribution
+from pads.sampling.distances import pairwise_distances
+from pads.sampling.rules import NEGATIVE_RULES, BinRule, NegativeRule
+from pads.sampling.triplets import Triplets, draw_triplets, triplet_statistics
+
+__all__ = [
+    "NEGATIVE_RULES",
+    "BinDistribution",
+    "BinRule",
+    "NegativeRule",
+    "Triplets",
+    "bin_distribution",
+    "draw_triplets",
+    "pairwise_distances",
+    "triplet_statistics",
+]

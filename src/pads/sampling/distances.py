@@ -1,0 +1,20 @@
+"""Distances between the embeddings of a batch.
+
+Dimensions: B batch, D embedding.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def pairwise_distances(embeddings_BD: Tensor) -> Tensor:
+    """Euclidean distances d_ij between the unit vectors of a batch, in float32, diagonal 0.
+
+    Bins are intervals of distances on the unit sphere, so the embeddings are brought to unit length here, and a
+    surrounding autocast is switched off: half precision would move a distance by whole bins.
+    """
+    with torch.autocast(embeddings_BD.device.type, enabled=False):
+        unit_BD = F.normalize(embeddings_BD.float(), dim=1)
+        squared_BB = (2 - 2 * unit_BD @ unit_BD.T).clamp(min=0)
+        return squared_BB.fill_diagonal_(0).sqrt()

@@ -1,0 +1,120 @@
+"""The formulas against numbers worked out by hand and against scalar loops."""
+
+import math
+
+import pytest
+import torch
+
+from pads.agents.objectives import (
+    advantage,
+    categorical_entropy,
+    chosen_log_probs,
+    clipped_policy_loss,
+    moving_average,
+    policy_gradient_loss,
+    share_clipped,
+    value_loss,
+)
+
+torch.set_num_threads(1)
+
+
+def test_log_probability_of_a_chosen_action_is_the_log_of_its_softmax():
+    # softmax of (log 1, log 2, log 5) is (1, 2, 5) / 8; of equal logits, thirds.
+    logits_KA = torch.tensor([[0.0, math.log(2), math.log(5)], [7.0, 7.0, 7.0]])
+    expected_K = torch.tensor([math.log(5 / 8), math.log(1 / 3)])
+    torch.testing.assert_close(chosen_log_probs(logits_KA, torch.tensor([2, 0])), expected_K)
+
+
+def test_actions_of_another_shape_than_the_bins_are_refused():
+    with pytest.raises(AssertionError):
+        chosen_log_probs(torch.zeros(3, 2), torch.zeros(1, dtype=torch.int64))
+
+
+def test_entropy_is_log_of_the_actions_when_uniform_and_zero_when_certain():
+    logits_KA = torch.tensor([[0.0, 0.0, 0.0], [0.0, 200.0, 0.0], [math.log(1), math.log(3), -200.0]])
+    # The last bin is left with two actions, of probabilities 1/4 and 3/4.
+    quarter = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
+    torch.testing.assert_close(categorical_entropy(logits_KA), torch.tensor([math.log(3), 0.0, quarter]))
+
+
+def test_advantage_is_what_came_less_what_was_expected():
+    # 1 + 0.5 · 0.8 - 0.3 = 1.1
+    assert advantage(reward_t=1.0, discount_t=0.5, value_t=0.8, value_tm1=0.3) == pytest.approx(1.1)
+
+
+def test_advantage_at_the_end_of_an_episode_ignores_the_next_value():
+    assert advantage(reward_t=-1.0, discount_t=0.0, value_t=1e6, value_tm1=0.25) == -1.25
+
+
+def test_moving_average_begins_at_the_first_reward_and_then_moves_by_its_rate():
+    first = moving_average(None, 1.0, 0.1)
+    second = moving_average(first, -1.0, 0.1)  # 0.9 · 1 + 0.1 · (-1) = 0.8
+    third = moving_average(second, 0.0, 0.1)  # 0.9 · 0.8 = 0.72
+    assert (first, second, third) == (1.0, pytest.approx(0.8), pytest.approx(0.72))
+
+
+def test_moving_average_of_zero_is_not_mistaken_for_none_yet():
+    assert moving_average(0.0, 1.0, 0.05) == pytest.approx(0.05)
+
+
+def test_policy_gradient_loss_is_minus_the_gain_times_the_mean_log_probability():
+    # -0.5 · (-1 - 3) / 2 = 1
+    assert policy_gradient_loss(torch.tensor([-1.0, -3.0]), 0.5).item() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("gain", [-1.3, 0.0, 0.7])
+def test_gradient_of_the_policy_loss_is_the_softmax_gradient(gain):
+    """∂/∂logit_ka of -G/K Σ_k log π(a_k) is -G/K (1[a = a_k] - π_k(a))."""
+    generator = torch.Generator().manual_seed(1)
+    logits_KA = torch.randn(4, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    actions_K = torch.tensor([0, 2, 1, 1])
+    policy_gradient_loss(chosen_log_probs(logits_KA, actions_K), gain).backward()
+    one_hot_KA = torch.eye(3, dtype=torch.float64)[actions_K]
+    expected_KA = -gain / 4 * (one_hot_KA - logits_KA.detach().softmax(-1))
+    torch.testing.assert_close(logits_KA.grad, expected_KA)
+
+
+def _clipped_loss_of_scalars(log_probs, old_log_probs, gain, clip):
+    total = 0.0
+    for new, old in zip(log_probs, old_log_probs, strict=True):
+        ratio = math.exp(new) / math.exp(old)
+        total += min(ratio * gain, min(max(ratio, 1 - clip), 1 + clip) * gain)
+    return -total / len(log_probs)
+
+
+@pytest.mark.parametrize("clip", [0.1, 0.2, 1.5])
+@pytest.mark.parametrize("gain", [-2.0, -0.3, 0.0, 0.9])
+def test_clipped_loss_is_that_of_a_scalar_loop(gain, clip):
+    generator = torch.Generator().manual_seed(2)
+    new_K, old_K = -torch.rand(2, 29, generator=generator, dtype=torch.float64) * 2
+    expected = _clipped_loss_of_scalars(new_K.tolist(), old_K.tolist(), gain, clip)
+    assert clipped_policy_loss(new_K, old_K, gain, clip).item() == pytest.approx(expected, rel=1e-12, abs=1e-15)
+
+
+def test_clipped_loss_of_three_bins_worked_out_by_hand():
+    # Ratios 2, 0.5 and 1, ε 0.2. Gain 1: min(2, 1.2) = 1.2, min(0.5, 0.8) = 0.5, 1. Gain -1: -2, -0.8, -1.
+    new_K, old_K = torch.tensor([0.8, 0.2, 0.3]).log(), torch.tensor([0.4, 0.4, 0.3]).log()
+    assert clipped_policy_loss(new_K, old_K, 1.0, 0.2).item() == pytest.approx(-(1.2 + 0.5 + 1.0) / 3)
+    assert clipped_policy_loss(new_K, old_K, -1.0, 0.2).item() == pytest.approx((2.0 + 0.8 + 1.0) / 3)
+    assert share_clipped(new_K, old_K, 0.2).item() == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(("gain", "stopped"), [(1.0, [True, False, False]), (-1.0, [False, True, False])])
+def test_only_a_bin_that_has_moved_too_far_in_the_favoured_direction_gets_no_gradient(gain, stopped):
+    new_K = torch.tensor([0.8, 0.2, 0.3]).log().requires_grad_()
+    clipped_policy_loss(new_K, torch.tensor([0.4, 0.4, 0.3]).log(), gain, 0.2).backward()
+    assert (new_K.grad == 0).tolist() == stopped
+
+
+@pytest.mark.parametrize("gain", [-1.0, 0.4])
+def test_at_ratio_one_the_clipped_loss_has_the_gradient_of_the_policy_gradient(gain):
+    values_K = torch.tensor([-0.2, -1.0, -2.5])
+    clipped_K, plain_K = values_K.clone().requires_grad_(), values_K.clone().requires_grad_()
+    clipped_policy_loss(clipped_K, values_K, gain, 0.2).backward()
+    policy_gradient_loss(plain_K, gain).backward()
+    torch.testing.assert_close(clipped_K.grad, plain_K.grad)
+
+
+def test_value_loss_is_the_squared_error():
+    assert value_loss(torch.tensor(0.5), -1.0).item() == pytest.approx(2.25)

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pads.data import folder
+from pads.data.folder import held_out_classes
+from pads.errors import UserError
+
+Save = Callable[..., Path]
+
+
+def fill(save_image: Save, classes: str, num_images: int = 2, below: str = "") -> None:
+    for name in classes:
+        for number in range(num_images):
+            save_image(f"{below}{name}/{number}.png")
+
+
+def test_one_fifth_of_the_classes_is_held_out_spread_over_the_alphabet(tmp_path: Path, save_image: Save) -> None:
+    fill(save_image, "abcdefghij")
+    benchmark = folder(tmp_path)
+    assert benchmark.test.class_names == ("c", "h")  # type: ignore[union-attr]
+    assert benchmark.train.class_names == tuple("abdefgij")
+    assert benchmark.train.paths[:2] == (tmp_path / "a/0.png", tmp_path / "a/1.png")
+    assert benchmark.notes == ("Held out 2 of 10 classes to test on.",)
+
+
+@pytest.mark.parametrize("num_classes", [4, 5, 7, 100, 11318])
+@pytest.mark.parametrize("share", [0.01, 0.2, 0.5, 0.99])
+def test_held_out_classes_are_distinct_even_and_leave_two(num_classes: int, share: float) -> None:
+    held_out = held_out_classes(num_classes, share)
+    assert len(held_out) == np.clip(round(share * num_classes), 2, num_classes - 2)
+    assert held_out.min() >= 0 and held_out.max() < num_classes
+    gaps = np.diff(held_out)
+    assert gaps.min() >= 1 and gaps.max() - gaps.min() <= 1
+
+
+def test_train_and_test_folders_are_taken_as_they_are(tmp_path: Path, save_image: Save) -> None:
+    fill(save_image, "ab", below="train/")
+    fill(save_image, "bcd", below="test/")
+    fill(save_image, "e", below="leftover/")
+    benchmark = folder(str(tmp_path))
+    assert benchmark.train.class_names == ("a", "b") and benchmark.selection is None
+    assert benchmark.test.class_names == ("b", "c", "d")  # type: ignore[union-attr]
+    assert any("leftover" in note for note in benchmark.notes)
+
+
+def test_a_val_folder_beside_them_selects_the_epoch(tmp_path: Path, save_image: Save) -> None:
+    for split in ("train", "val", "test"):
+        fill(save_image, "ab", below=f"{split}/")
+    benchmark = folder(tmp_path)
+    assert benchmark.selection is not None and benchmark.selection.paths[0] == tmp_path / "val/a/0.png"
+    assert benchmark.notes == ()
+
+
+def test_classes_may_be_called_train_and_test(tmp_path: Path, save_image: Save) -> None:
+    for name in ("bus", "car", "test", "train"):
+        fill(save_image, "x", below=f"{name}/") if name == "bus" else save_image(f"{name}/0.png")
+        save_image(f"{name}/1.png")
+    benchmark = folder(tmp_path)
+    assert set(benchmark.train.class_names + benchmark.test.class_names) == {"bus", "car", "test", "train"}  # type: ignore[union-attr]
+
+
+def test_images_count_in_any_case_and_depth_and_hidden_files_do_not(tmp_path: Path, save_image: Save) -> None:
+    fill(save_image, "bcd")
+    for name in ("1.JPG", "2.jpeg", "deep/er/3.PNG", "4.webp", "5.bmp", "6.gif", "7.tif", "8.TIFF"):
+        save_image(f"a/{name}")
+    for name in (".9.png", ".hidden/10.png"):
+        save_image(f"a/{name}")
+    save_image(".git/11.png")
+    (tmp_path / "a/notes.txt").write_text("words")
+    benchmark = folder(tmp_path)
+    paths = [path.name for path in benchmark.train.paths + benchmark.test.paths if "a" in path.parts]  # type: ignore[union-attr]
+    assert sorted(paths) == ["1.JPG", "2.jpeg", "3.PNG", "4.webp", "5.bmp", "6.gif", "7.tif", "8.TIFF"]
+    assert any("1 file " in note and ".txt" in note for note in benchmark.notes)
+
+
+def test_empty_class_folders_and_loose_images_are_noted(tmp_path: Path, save_image: Save) -> None:
+    fill(save_image, "abcd")
+    (tmp_path / "empty").mkdir()
+    save_image("loose.png")
+    notes = " ".join(folder(tmp_path).notes)
+    assert "1 folder of" in notes and "without images: empty" in notes and "1 image directly in" in notes
+
+
+def test_small_classes_are_refused_by_name_or_skipped(tmp_path: Path, save_image: Save) -> None:
+    fill(save_image, "abcd")
+    fill(save_image, "stuvwxy", num_images=1)
+    message = r"are 7 classes .* s, t, u, v, w and 2 more; .*--set data.options.skip_small_classes=true"
+    with pytest.raises(UserError, match=message):
+        folder(tmp_path)
+    benchmark = folder(tmp_path, skip_small_classes=True)
+    assert sorted(benchmark.train.class_names + benchmark.test.class_names) == list("abcd")  # type: ignore[union-attr]
+    assert any("7 classes" in note for note in benchmark.notes)
+
+
+def test_no_root_is_answered_with_the_flag() -> None:
+    with pytest.raises(UserError, match="--data DIR"):
+        folder(None)
+
+
+def test_a_missing_root_and_a_file_are_refused(tmp_path: Path, save_image: Save) -> None:
+    with pytest.raises(UserError, match="there is no folder"):
+        folder(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="is a file"):
+        folder(save_image("a.png"))
+
+
+def test_an_empty_root_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no images"):
+        folder(tmp_path)
+
+
+def test_images_without_class_folders_are_answered_with_how_to_arrange_them(tmp_path: Path, save_image: Save) -> None:
+    save_image("1.png")
+    save_image("2.png")
+    with pytest.raises(UserError, match="2 images but no class folders; put the images of each class into a folder"):
+        folder(tmp_path)
+
+
+def test_three_classes_are_too_few(tmp_path: Path, save_image: Save) -> None:
+    fill(save_image, "abc")
+    with pytest.raises(UserError, match=r"3 classes \(a, b, c\) but needs at least 4"):
+        folder(tmp_path)
+
+
+def test_one_class_in_the_train_folder_is_too_few(tmp_path: Path, save_image: Save) -> None:
+    fill(save_image, "a", below="train/")
+    fill(save_image, "bc", below="test/")
+    with pytest.raises(UserError, match=r"train holds 1 class \(a\) but needs at least 2"):
+        folder(tmp_path)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, "half"])
+def test_a_share_outside_of_0_and_1_is_refused(tmp_path: Path, share: float) -> None:
+    with pytest.raises(UserError, match="test_share"):
+        folder(tmp_path, test_share=share)

@@ -1,0 +1,98 @@
+"""Losses against loops over triplets and against numbers worked out here."""
+
+import math
+
+import pytest
+import torch
+from pytorch_metric_learning import distances, losses
+
+from pads.errors import UserError
+from pads.losses import MarginLoss, TripletLoss
+from pads.sampling import draw_triplets
+from pads.sampling.rules import Random
+
+
+@pytest.fixture
+def triplets(batch, generator):
+    return draw_triplets(*batch, Random(), generator=generator)
+
+
+def test_triplet_loss_by_hand():
+    # d_ap^2 = 0.25, d_an^2 = 0.36: 0.25 - 0.36 + 0.2 = 0.09; with the negative at 1.0: 0.25 - 1 + 0.2 < 0
+    embeddings = torch.tensor([[0.0, 0.0], [0.5, 0.0], [0.0, 0.6], [1.0, 0.0]])
+    index = (torch.tensor([0, 0]), torch.tensor([1, 1]), torch.tensor([2, 3]))
+    assert TripletLoss()(embeddings, torch.zeros(4), index).item() == pytest.approx(0.09 / 2)
+    assert TripletLoss(reduction="sum")(embeddings, torch.zeros(4), index).item() == pytest.approx(0.09)
+    assert TripletLoss().violations(embeddings, torch.zeros(4), index).item() == 0.5
+
+
+def test_margin_loss_by_hand_counts_active_pairs_not_triplets():
+    # beta 0.6, margin 0.2: positive at 0.5 -> 0.1, negative at 0.7 -> 0.1; positive at 0.3 -> 0, negative at 1.0 -> 0
+    embeddings = torch.tensor([[0.0, 0.0], [0.5, 0.0], [0.0, 0.7], [0.3, 0.0], [0.0, 1.0]])
+    labels = torch.zeros(5, dtype=torch.long)
+    both = (torch.tensor([0]), torch.tensor([1]), torch.tensor([2]))
+    one = (torch.tensor([0, 0]), torch.tensor([1, 3]), torch.tensor([2, 4]))
+    loss = MarginLoss(beta=0.6)
+    assert loss(embeddings, labels, both).item() == pytest.approx((0.1 + 0.1) / 2, abs=1e-6)
+    assert loss(embeddings, labels, one).item() == pytest.approx((0.1 + 0.1 + 0 + 0) / 2, abs=1e-6)
+    none = (torch.tensor([0]), torch.tensor([3]), torch.tensor([4]))
+    assert loss(embeddings, labels, none).item() == 0
+
+
+def test_margin_loss_agrees_with_a_loop_over_triplets(batch, triplets):
+    embeddings, labels = batch
+    loss = MarginLoss(num_classes=8, beta=0.6)
+    with torch.no_grad():
+        loss.beta += torch.linspace(-0.2, 0.4, 8)
+    terms = []
+    for a, p, n in zip(*triplets, strict=True):
+        beta = loss.beta[labels[a]].item()
+        terms.append(max(0.0, math.dist(embeddings[a].tolist(), embeddings[p].tolist()) - beta + 0.2))
+        terms.append(max(0.0, beta - math.dist(embeddings[a].tolist(), embeddings[n].tolist()) + 0.2))
+    active = [term for term in terms if term > 0]
+    assert loss(embeddings, labels, triplets).item() == pytest.approx(sum(active) / len(active), rel=1e-5)
+
+
+def test_margin_loss_and_its_gradient_agree_with_pytorch_metric_learning(batch, triplets):
+    embeddings, labels = batch
+    ours, theirs = (embeddings.clone().requires_grad_() for _ in range(2))
+    MarginLoss(beta=1.1)(ours, labels, triplets).backward()
+    losses.MarginLoss(margin=0.2, beta=1.1)(theirs, labels, tuple(triplets)).backward()
+    assert (project(ours.grad, embeddings) - theirs.grad).abs().max() < 1e-5
+
+
+def project(gradient, embeddings):
+    """Their embeddings are normalised inside the loss, which takes the radial part out of the gradient."""
+    return gradient - (gradient * embeddings).sum(1, keepdim=True) * embeddings
+
+
+def test_triplet_loss_agrees_with_pytorch_metric_learning_on_squared_distances(batch, triplets):
+    embeddings, labels = batch
+    theirs = losses.TripletMarginLoss(margin=0.2, distance=distances.LpDistance(power=2))
+    active = TripletLoss().violations(embeddings, labels, triplets)
+    ours = TripletLoss()(embeddings, labels, triplets) / active  # theirs is the mean over active triplets
+    assert ours.item() == pytest.approx(theirs(embeddings, labels, tuple(triplets)).item(), rel=1e-4)
+
+
+def test_an_anchor_that_is_its_own_positive_has_a_finite_gradient():
+    embeddings = torch.nn.functional.normalize(torch.randn(4, 8), dim=1).requires_grad_()
+    own = torch.arange(4)
+    loss = MarginLoss(beta=0.1)
+    loss(embeddings, torch.zeros(4, dtype=torch.long), (own, own, own.flip(0))).backward()
+    assert embeddings.grad.isfinite().all()
+    assert loss.beta.grad.isfinite().all()
+
+
+def test_beta_learns_or_stays_constant(batch, triplets):
+    embeddings, labels = batch
+    learned, constant = MarginLoss(num_classes=8), MarginLoss(num_classes=8, learn_beta=False)
+    learned(embeddings, labels, triplets).backward()
+    assert learned.beta.grad.abs().sum() > 0
+    assert not constant.beta.requires_grad
+
+
+def test_bad_options_are_refused():
+    with pytest.raises(UserError, match="mean"):
+        TripletLoss(reduction="median")
+    with pytest.raises(UserError, match="at least one"):
+        MarginLoss(num_classes=0)

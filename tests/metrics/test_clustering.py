@@ -1,0 +1,171 @@
+import pytest
+import torch
+from sklearn.cluster import KMeans
+from sklearn.metrics import normalized_mutual_info_score
+
+from pads.errors import UserError
+from pads.metrics.clustering import (
+    class_ids,
+    class_sums,
+    k_means,
+    k_means_restarts,
+    nmi,
+    normalised_mutual_information,
+)
+
+torch.set_num_threads(1)
+
+
+def mixture(num_images, dimension, num_classes, noise, seed=0):
+    """Unit vectors around random directions; the larger the noise, the more the classes overlap."""
+    generator = torch.Generator().manual_seed(seed)
+    labels_N = torch.randint(0, num_classes, (num_images,), generator=generator)
+    centres_CD = torch.randn(num_classes, dimension, generator=generator)
+    embeddings_ND = centres_CD[labels_N] + noise * torch.randn(num_images, dimension, generator=generator)
+    return torch.nn.functional.normalize(embeddings_ND, dim=1), labels_N
+
+
+def inertia(embeddings_ND, assignments_N):
+    sums_CD, counts_C = class_sums(embeddings_ND, assignments_N, int(assignments_N.max()) + 1)
+    means_CD = sums_CD / counts_C[:, None].clamp(min=1)
+    return (embeddings_ND - means_CD[assignments_N]).square().sum().item()
+
+
+# NMI
+
+
+@pytest.mark.parametrize("num_a, num_b", [(1, 5), (3, 3), (40, 7), (200, 200)])
+def test_nmi_of_two_labellings_is_scikit_learns(num_a, num_b):
+    generator = torch.Generator().manual_seed(num_a)
+    a_N = torch.randint(0, num_a, (300,), generator=generator)
+    b_N = torch.where(torch.rand(300, generator=generator) < 0.5, a_N % num_b, num_b - 1)
+    expected = normalized_mutual_info_score(a_N, b_N, average_method="arithmetic")
+    assert normalised_mutual_information(a_N, b_N).item() == pytest.approx(expected, abs=2e-6)
+    assert normalised_mutual_information(b_N, a_N).item() == pytest.approx(expected, abs=2e-6)
+
+
+def test_nmi_by_hand():
+    # a splits in halves (1 bit), b in quarters (2 bits), a is known from b: I = 1 bit, mean entropy 1.5 bits
+    a_N, b_N = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 2, 3])
+    assert normalised_mutual_information(a_N, b_N).item() == pytest.approx(1 / 1.5)
+
+
+def test_nmi_ignores_the_names_of_the_labels():
+    a_N = torch.tensor([5, 5, -3, 2**62, 2**62, -3, 5])
+    assert normalised_mutual_information(a_N, class_ids(a_N) * 1000 - 17).item() == 1
+    assert normalised_mutual_information(torch.zeros(4).long(), torch.ones(4).long()).item() == 1
+    assert normalised_mutual_information(torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1])).item() == 0
+
+
+def test_class_ids_are_the_inverse_of_unique():
+    labels_N = torch.tensor([7, -2, 7, 2**60, 0, -2])
+    assert torch.equal(class_ids(labels_N), labels_N.unique(return_inverse=True)[1])
+
+
+def test_class_sums_agree_with_a_loop():
+    embeddings_ND, labels_N = mixture(100, 8, 6, 1.0)
+    sums_CD, counts_C = class_sums(embeddings_ND, labels_N, 7)
+    for label in range(7):
+        torch.testing.assert_close(sums_CD[label], embeddings_ND[labels_N == label].sum(0))
+        assert counts_C[label] == (labels_N == label).sum()
+
+
+# k-means
+
+
+@pytest.mark.parametrize(
+    "num_images, dimension, num_classes, noise",
+    [(2000, 32, 50, 0.2), (900, 64, 100, 0.5), (900, 64, 100, 2.0)],
+    ids=["blobs", "many small blobs", "overlapping"],
+)
+def test_k_means_is_as_good_as_scikit_learns(num_images, dimension, num_classes, noise):
+    embeddings_ND, labels_N = mixture(num_images, dimension, num_classes, noise)
+    ours = nmi(embeddings_ND, labels_N, num_restarts=16).item()
+    theirs = [
+        normalized_mutual_info_score(
+            labels_N, KMeans(num_classes, n_init=1, max_iter=25, tol=0, random_state=seed).fit_predict(embeddings_ND)
+        )
+        for seed in range(16)
+    ]
+    assert ours == pytest.approx(sum(theirs) / len(theirs), abs=0.005)
+
+
+def test_k_means_leaves_no_more_inertia_than_scikit_learns():
+    embeddings_ND, _ = mixture(1000, 16, 30, 1.0)
+    ours = [inertia(embeddings_ND, k_means(embeddings_ND, 30, seed=seed)) for seed in range(8)]
+    theirs = [
+        KMeans(30, n_init=1, max_iter=25, tol=0, random_state=seed).fit(embeddings_ND).inertia_ for seed in range(8)
+    ]
+    assert sum(ours) <= 1.02 * sum(theirs)
+
+
+def test_more_iterations_never_raise_the_inertia():
+    embeddings_ND, _ = mixture(500, 8, 20, 3.0)
+    steps = [inertia(embeddings_ND, k_means(embeddings_ND, 20, seed=0, num_iterations=i)) for i in (1, 2, 4, 8, 100)]
+    assert steps == sorted(steps, reverse=True)
+    assert steps[-1] < 0.95 * steps[0]
+
+
+def test_at_convergence_every_image_is_in_the_cluster_with_the_nearest_mean():
+    embeddings_ND, _ = mixture(500, 8, 20, 3.0)
+    assignments_N = k_means(embeddings_ND, 20, seed=0, num_iterations=1000)
+    sums_CD, counts_C = class_sums(embeddings_ND, assignments_N, 20)
+    assert torch.equal(torch.cdist(embeddings_ND, sums_CD / counts_C[:, None]).argmin(1), assignments_N)
+
+
+def test_a_seed_says_everything():
+    embeddings_ND, _ = mixture(600, 32, 40, 1.5)
+    torch.manual_seed(1)
+    first = k_means(embeddings_ND, 40, seed=3)
+    torch.manual_seed(2)
+    assert torch.equal(k_means(embeddings_ND, 40, seed=3), first)
+    assert not torch.equal(k_means(embeddings_ND, 40, seed=4), first)
+
+
+def test_k_means_does_not_touch_the_global_random_state():
+    before = torch.get_rng_state()
+    k_means(mixture(50, 4, 5, 1.0)[0], 5, seed=0)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_restarts_are_the_runs_of_their_seeds():
+    embeddings_ND, labels_N = mixture(400, 16, 20, 1.5)
+    together = k_means_restarts(embeddings_ND, 20, seeds=[5, 6, 7])
+    alone = [k_means(embeddings_ND, 20, seed=seed) for seed in (5, 6, 7)]
+    assert [a.tolist() for a in together] == [a.tolist() for a in alone]
+    values = [normalised_mutual_information(a, labels_N).item() for a in alone]
+    assert nmi(embeddings_ND, labels_N, seed=5, num_restarts=3).item() == pytest.approx(sum(values) / 3)
+
+
+def test_starts_spread_over_well_separated_groups():
+    centres_CD = 100 * torch.eye(12)
+    embeddings_ND = centres_CD.repeat(10, 1) + 0.01 * torch.randn(120, 12, generator=torch.Generator().manual_seed(0))
+    for seed in range(5):
+        assert nmi(embeddings_ND, torch.arange(120) % 12, seed=seed, num_restarts=1).item() == 1
+
+
+def test_fewer_different_images_than_clusters_leave_clusters_empty():
+    embeddings_ND = torch.eye(3).repeat(5, 1)
+    assignments_N = k_means(embeddings_ND, 10, seed=0)
+    assert normalised_mutual_information(assignments_N, torch.arange(15) % 3) == 1
+    assert torch.equal(k_means(torch.ones(6, 4), 3, seed=0), torch.zeros(6).long())
+
+
+def test_a_cluster_that_lost_its_images_keeps_its_place():
+    from pads.metrics.clustering import _lloyd
+
+    embeddings_ND = torch.tensor([[0.0], [1.0], [10.0]])
+    assignments_N = _lloyd(embeddings_ND, torch.tensor([[0.0], [-100.0], [10.0]]), 5)
+    assert assignments_N.tolist() == [0, 0, 2]
+
+
+def test_as_many_clusters_as_images_and_one_cluster_are_possible():
+    embeddings_ND, _ = mixture(20, 4, 5, 1.0)
+    assert k_means(embeddings_ND, 20, seed=0).unique().tolist() == list(range(20))
+    assert k_means(embeddings_ND, 1, seed=0).tolist() == [0] * 20
+
+
+@pytest.mark.parametrize("num_clusters", [0, 21])
+def test_impossible_numbers_of_clusters_are_refused(num_clusters):
+    with pytest.raises(UserError, match="ask for 1 to 20"):
+        k_means(torch.randn(20, 3), num_clusters, seed=0)
