@@ -46,3 +46,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) torch
 	$(INSTALL) --editable '.[demo,track,dev]'
 	@touch $@
+
+.PHONY: golden
+golden: $(VENV)/.dev  ## write the golden losses down anew, after a change that is meant to alter training
+	$(BIN)/python tests/golden/trace.py > tests/golden/losses.txt

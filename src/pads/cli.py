@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,13 +13,21 @@ from pathlib import Path
 from typing import NoReturn
 
 import pads
-from pads.config import lookup, with_settings
+from pads.config import Config, lookup, to_json, with_settings
 from pads.errors import UserError
+from pads.recipes import RECIPES
 
 SPLITS = ("test", "selection", "reward", "train")
+EXAMPLES = """examples:
+  pads train emoji-pads
+  pads train folder --data photos/ --set num_epochs=20
+  pads train --resume runs/emoji-pads-0"""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs one command and leaves with its exit code; a mistake of the user is one sentence on stderr."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # file names may hold what the terminal has no letters for
+        sys.stdout.reconfigure(errors="backslashreplace")
     parser = make_parser()
     options = parser.parse_args(arguments)
     try:
@@ -25,39 +35,56 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             parser.print_help()
         else:
             options.command(options)
+        sys.stdout.flush()
     except UserError as error:
         sys.exit(f"pads: {error}")
     except KeyboardInterrupt as interrupt:
-        print(f"pads: stopped{f', {interrupt}' if str(interrupt) else ''}.", file=sys.stderr)
+        print(f"Stopped: {interrupt}" if str(interrupt) else "Stopped.", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
+    except BrokenPipeError:  # whoever read our output has left; nothing may be written at exit either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        sys.exit(f"pads: {where}{(error.strerror or str(error)).lower()}. Mend that, then try again.")
+    except MemoryError:
+        sys.exit("pads: there is not enough memory: lower data.store_size, or take fewer images.")
     sys.exit(0)
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="pads", description="Learn visual similarity with a negative sampler that adapts itself (PADS, CVPR 2020)."
     )
     parser.add_argument("--version", action="version", version=f"pads {pads.__version__}")
     parser.set_defaults(command=None)
-    commands = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
+    commands = parser.add_subparsers(metavar="COMMAND")
 
     train = commands.add_parser(
         "train",
         help="train a recipe, or go on with a run",
         description="Train a recipe, or go on with a run that was stopped.",
-        epilog="examples: pads train emoji-pads | pads train folder --data photos/ | pads train --resume runs/emoji-pads-0",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     train.add_argument("recipe", nargs="?", metavar="RECIPE", help="a name that `pads recipes` lists")
     train.add_argument("--resume", metavar="RUN", help="go on with the run in this folder; takes no recipe")
     train.add_argument("--data", metavar="DIR", help="where the images are")
-    train.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="change one setting, such as loss.options.beta=0.6; may be repeated")
+    train.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        help="change one setting, such as loss.options.beta=0.6; may be repeated; `pads recipes RECIPE` shows them all",
+    )
     train.add_argument("--run", metavar="DIR", help="the run folder to make (default: runs/RECIPE-SEED)")
-    train.add_argument("--seed", type=int, help="of the initial weights, the batches, the drawing and the policy (default: 0)")
+    train.add_argument("--seed", type=int, help="of the weights, the batches, the drawing and the policy (default: 0)")
     train.add_argument("--device", help="cpu, cuda, ... (default: auto)")
     train.add_argument("--skip-bad-images", action="store_true", help="go on without images that cannot be read")
-    train.add_argument("--paper-protocol", action="store_true", help="select the epoch on the test split, as the authors did; marked in every figure")
+    train.add_argument(
+        "--paper-protocol",
+        action="store_true",
+        help="select the epoch on the test split, as the authors did; every figure is then marked test-selected",
+    )
     train.add_argument("--plain", action="store_true", help="plain lines instead of the live display")
     train.add_argument("--tensorboard", action="store_true", help="write TensorBoard files into the run folder")
     train.set_defaults(command=train_command)
@@ -88,14 +115,15 @@ def train_command(options: argparse.Namespace) -> None:
     if options.recipe is None:
         raise UserError("name a recipe, for example `pads train emoji-pads`; `pads recipes` lists them.")
     config = recipe_config(options.recipe)
-    changes = {name: getattr(options, name) for name in ("seed", "device") if getattr(options, name) is not None}
     data = replace(
         config.data,
-        root=options.data if options.data is not None else config.data.root,
+        root=config.data.root if options.data is None else options.data,
         skip_bad_images=options.skip_bad_images or config.data.skip_bad_images,
         paper_protocol=options.paper_protocol or config.data.paper_protocol,
     )
-    config = with_settings(replace(config, data=data, **changes), options.settings)
+    seed = config.seed if options.seed is None else options.seed
+    device = options.device or config.device
+    config = with_settings(replace(config, data=data, seed=seed, device=device), options.set or [])
 
     from pads.display import watching
     from pads.train import train
@@ -105,8 +133,11 @@ def train_command(options: argparse.Namespace) -> None:
 
 
 def resume_command(options: argparse.Namespace) -> None:
-    if options.recipe is not None or options.data or options.settings or options.run or options.seed is not None:
-        raise UserError("--resume goes on with a run as it was: it takes the run folder and no recipe, data, settings or seed.")
+    others = ("recipe", "data", "set", "run", "seed", "device", "skip_bad_images", "paper_protocol")
+    given = [name for name in others if getattr(options, name) is not None and getattr(options, name) is not False]
+    if given:
+        names = ", ".join(name if name == "recipe" else "--" + name.replace("_", "-") for name in given)
+        raise UserError(f"--resume goes on with a run as it was: leave out {names}, or train anew without --resume.")
 
     from pads.display import print_figures, watching
     from pads.runs import RunFolder
@@ -114,25 +145,20 @@ def resume_command(options: argparse.Namespace) -> None:
 
     run = RunFolder.open(options.resume)
     if run.metrics is not None:
-        print(f"{run.path} is finished already; its figures:")
+        print(f"{run.path} is finished already; its figures:\n")
         print_figures(run.metrics, run.path)
         return
     with watching(plain=options.plain, tensorboard=options.tensorboard) as watch:
         resume(run, watch=watch)
 
 
-def recipe_config(name: str) -> pads.Config:
-    from pads.recipes import RECIPES
-
+def recipe_config(name: str) -> Config:
     if Path(name, "config.json").exists():
         raise UserError(f"{name} is a run folder; go on with it by `pads train --resume {name}`.")
     return replace(lookup(RECIPES, name, "recipe")(), recipe=name)
 
 
 def recipes_command(options: argparse.Namespace) -> None:
-    from pads.config import to_json
-    from pads.recipes import RECIPES
-
     if options.recipe is not None:
         print(to_json(recipe_config(options.recipe)), end="")
         return
@@ -144,11 +170,15 @@ def recipes_command(options: argparse.Namespace) -> None:
 def evaluate_command(options: argparse.Namespace) -> None:
     from pads.display import print_table
     from pads.model import evaluate_run
+    from pads.runs import RunFolder
 
-    figures = evaluate_run(options.run, split=options.split, checkpoint=options.checkpoint)
+    run = RunFolder.open(options.run)
+    figures = evaluate_run(run, split=options.split, checkpoint=options.checkpoint)
+    if not run.is_finished:
+        print(f"note: {run.path} is not finished; these are the figures of what it saved so far.", file=sys.stderr)
+    is_selected = options.checkpoint == "selected" and run.selected_path.exists()
+    protocol = "last" if not is_selected else "test-selected" if run.config.data.paper_protocol else "selected"
     if options.json:
-        print(json.dumps(figures, indent=2))
+        print(json.dumps({"split": options.split, "protocol": protocol, **figures}, indent=2))
     else:
-        print_table({f"{options.checkpoint}, {options.split} split": figures})
-
-
+        print_table({"trained": figures}, f"{options.split} split, in percent (protocol: {protocol})")

@@ -8,7 +8,7 @@ import inspect
 import json
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -69,10 +69,18 @@ class Network:
     """A backbone of `pads.BACKBONES`."""
     embedding_dim: int = 128
     """D of the embedding."""
+    weights: str | None = None
+    """What the backbone starts from (`--weights FILE`): a file, `imagenet` for a download, or null for random."""
+    pooling: str = "mean"
+    """How the last feature maps become a vector: `mean`, `max`, or `mean+max` (their sum)."""
+    normalise: bool = True
+    """Embeddings have unit length."""
     frozen_batch_norm: bool = True
     """Batch norms keep their statistics in training."""
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
+    """Of the input, in RGB from 0 to 1, as the weights want it; inception-bn's: (128, 117, 104) / 255."""
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+    """Likewise; inception-bn's: 1 / 255 for all three."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +155,10 @@ def from_dict(values: Mapping[str, Any], kind: type[T] = Config, where: str = ""
     for key in values:
         if key not in hints:
             raise unknown("key", where + key, [where + name for name in hints])
+    for needed in dataclasses.fields(kind):  # type: ignore[arg-type]
+        has_default = needed.default is not dataclasses.MISSING or needed.default_factory is not dataclasses.MISSING
+        if needed.name not in values and not has_default:
+            raise UserError(f"{where}{needed.name} is missing: say which one.")
     return kind(**{key: fitted(value, hints[key], where + key) for key, value in values.items()})
 
 
@@ -179,11 +191,17 @@ def first_field(kind: Any) -> str:
 
 def readable(hint: Any) -> str:
     names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
-    return names.get(hint, "a list" if typing.get_origin(hint) is tuple else "a group of options")
+    origin = typing.get_origin(hint)
+    if origin is types.UnionType:
+        return " or ".join(readable(argument) for argument in typing.get_args(hint) if argument in names or typing.get_origin(argument))
+    return names.get(hint, "a list" if origin in (tuple, Sequence) else "a group of options")
 
 
 def from_json(text: str) -> Config:
-    return from_dict(json.loads(text))
+    values = json.loads(text)
+    if not isinstance(values, Mapping):
+        raise UserError(f"a config is a group of settings in braces, not {values!r}.")
+    return from_dict(values)
 
 
 # -- --set a.b=c -------------------------------------------------------------------------------------------------------
@@ -192,7 +210,8 @@ def from_json(text: str) -> Config:
 def with_settings(config: Config, settings: Iterable[str]) -> Config:
     """The config with each `a.b=c` applied. Values are read as JSON where they are JSON, else as text."""
     values = to_dict(config)
-    for setting in settings:
+    # names first: a new name drops the options of the old part, and must not drop those that were given with it
+    for setting in sorted(settings, key=lambda setting: not setting.partition("=")[0].strip().endswith(".name")):
         key, equals, text = setting.partition("=")
         if not equals:
             raise UserError(f"--set {setting}: write it as key=value, for example --set loss.options.beta=0.6.")
@@ -210,9 +229,9 @@ def set_value(values: dict[str, Any], key: str, value: Any) -> None:
         group = group.setdefault(parent, {})
         if not isinstance(group, dict):
             raise UserError(f"{'.'.join(parents[: depth + 1])} is a single setting, so {key} does not exist.")
-    if last not in group and not free and (not parents or parents[-1] != "options"):
+    if last not in group and not free:
         raise unknown("key", key, all_keys(values))
-    if last == "name" and parents and group.get("name") != value:
+    if last == "name" and not free and group["name"] != value:
         group["options"] = {}  # options belong to the part that they were written for
     group[last] = value
 
@@ -230,7 +249,7 @@ def parsed(text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError:
-        return {"none": None, "None": None, "True": True, "False": False}.get(text, text)
+        return text
 
 
 # -- building parts ----------------------------------------------------------------------------------------------------
@@ -249,11 +268,14 @@ def build(registry: Mapping[str, Callable[..., T]], part: Part, kind: str, **giv
 
 
 def call(maker: Callable[..., T], options: Mapping[str, Any], where: str, **given: Any) -> T:
-    """maker(**options), where an option that it does not have is refused with the nearest right ones."""
+    """maker(**options), where an option that it does not have is refused with the nearest right ones, and so is a wrong type."""
     names = option_names(maker)
-    for key in options:
+    for key, value in options.items():
         if key not in names:
             raise unknown("option", f"{where}.{key}", [f"{where}.{name}" for name in names if name not in given])
+        hint = option_types(maker).get(key, Any)
+        if not fits(value, hint):
+            raise UserError(f"{where}.{key} must be {readable(hint)}, not {value!r}.")
     return maker(**{**{key: value for key, value in given.items() if key in names}, **options})
 
 
@@ -262,8 +284,32 @@ def option_names(maker: Callable[..., Any]) -> list[str]:
     return [parameter.name for parameter in parameters if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
 
 
+def option_types(maker: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        parameters = inspect.signature(maker, eval_str=True).parameters.values()
+    except NameError:  # a stranger's annotations may name what is imported for type checkers only
+        return {}
+    return {parameter.name: parameter.annotation for parameter in parameters}
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of the annotated type, as far as that is a plain one; the part itself looks at the others."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:
+        return any(fits(value, argument) for argument in arguments)
+    if origin in (tuple, Sequence):
+        return isinstance(value, list | tuple) and all(fits(item, arguments[0]) for item in value)
+    if origin is Mapping:
+        return isinstance(value, Mapping)
+    if hint in (int, float):
+        return isinstance(value, int | hint) and not isinstance(value, bool)
+    return isinstance(value, hint) if hint in (str, bool, type(None)) else True
+
+
 def unknown(kind: str, name: str, right: Iterable[str]) -> UserError:
     right = list(right)
+    if not right:
+        return UserError(f"there is no {kind} {name!r}; there are none.")
     near = difflib.get_close_matches(name, right, n=3, cutoff=0.5)
     if near:
         return UserError(f"there is no {kind} {name!r}; did you mean {' or '.join(near)}?")

@@ -1,270 +1,384 @@
-"""What a person sees while a run trains: a live display in a terminal, plain lines elsewhere, and the table at the end."""
+"""What a person sees of a run: a live display in a terminal, plain lines elsewhere, and the table at the end."""
 
 from __future__ import annotations
 
+import json
+import shlex
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from pads.errors import missing_extra
-from pads.train import Watch
+from pads.sampling import BinDistribution, bin_distribution
+from pads.train import Watch, make_curriculum
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 CHART_ROWS = 5
-COLUMNS = {"map@r": "MAP@R", "r-precision": "R-prec", "nmi": "NMI", "intra": "intra", "inter": "inter"}
-TABLE_METRICS = ("recall", "map@r", "nmi")
+COLUMNS = {"map@r": "MAP@R", "nmi": "NMI"}
+PICKED_ON = {
+    "selected": "the network of epoch {epoch}, picked on the selection split (protocol: selected)",
+    "test-selected": "the network of epoch {epoch}, picked on the test split itself (protocol: test-selected)",
+    "last": "the network of the last epoch (protocol: last)",
+}
 
 
 @contextmanager
 def watching(*, plain: bool = False, tensorboard: bool = False, console: Console | None = None) -> Iterator[Watch]:
-    """The watch of a command: the display, and TensorBoard if asked for."""
-    console = console or Console(highlight=False)
-    display: LiveDisplay | PlainLines = PlainLines(console) if plain or not console.is_terminal else LiveDisplay(console)
-    watches: list[Watch] = [display]
-    if tensorboard:
-        watches.append(tensorboard_watch())
+    """The watch of a command: the display, and TensorBoard if asked for. An interrupt leaves it saying how to go on."""
+    console = console or make_console()
+    seen = Seen()
+    with ExitStack() as stack:
+        watches: list[Watch] = [stack.enter_context(tensorboard_watch(seen))] if tensorboard else []
+        display = PlainLines(console, seen) if plain or not is_live(console) else LiveDisplay(console, seen)
+        stack.callback(display.close)
 
-    def watch(kind: str, step: int, values: Mapping[str, Any]) -> None:
-        for each in watches:
-            each(kind, step, values)
+        def watch(kind: str, step: int, values: Mapping[str, Any]) -> None:
+            seen.take(kind, step, values)
+            display(kind, step, values)
+            for each in watches:
+                each(kind, step, values)
 
-    try:
-        yield watch
-    except KeyboardInterrupt as interrupt:
-        display.close()
-        if str(interrupt) and display.run:
-            console.print(f"\nStopped: {interrupt}. Go on with:\n\n    pads train --resume {display.run}\n", soft_wrap=True)
-        raise
-    finally:
-        display.close()
+        try:
+            yield watch
+        except KeyboardInterrupt as interrupt:
+            if not seen.run:
+                raise
+            what = str(interrupt) or "nothing was saved since the last checkpoint"
+            raise KeyboardInterrupt(f"{what}, go on with: pads train --resume {shlex.quote(seen.run)}") from interrupt
+
+
+def make_console() -> Console:
+    # rich takes FORCE_COLOR for a terminal; a live display would fill a log with its every move
+    return Console(highlight=False, force_terminal=None if sys.stdout.isatty() else False)
+
+
+def is_live(console: Console) -> bool:
+    return console.is_interactive and console.encoding.startswith("utf")
+
+
+class Seen:
+    """What the events told so far."""
+
+    def __init__(self) -> None:
+        self.run = ""
+        self.step = self.first_step = self.num_steps = 0
+        self.losses: list[float] = []
+        self.rewards: list[float] = []
+        self.recalls: list[float] = []
+        self.distribution: Sequence[float] = ()
+        self.actions: Sequence[int] = ()
+        self.drawn: Sequence[float] = ()
+        self.drawn_outside = 0.0
+        self.is_ended = False
+
+    def take(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
+        if kind in ("note", "decoding"):
+            return
+        self.step = step
+        if kind == "start":
+            self.start(step, values)
+        elif kind == "training":
+            self.losses.append(values["loss"])
+            self.drawn, self.drawn_outside = values["drawn"], values["below_share"] + values["above_share"]
+        elif kind == "adaptation":
+            self.distribution, self.actions = values.get("distribution", ()), values.get("actions", ())
+            if values.get("reward") is not None:
+                self.rewards.append(values["reward"])
+        elif kind == "selection":
+            self.recalls.append(values["recall@1"])
+        elif kind == "end":
+            self.is_ended = True
+
+    def start(self, step: int, values: Mapping[str, Any]) -> None:
+        self.config, self.splits = values["config"], values["splits"]
+        curriculum = make_curriculum(self.config)
+        bins = getattr(curriculum.rule, "distribution", None)
+        self.bins: BinDistribution = bins or bin_distribution()
+        self.distribution = bins.probabilities_K.tolist() if bins else ()
+        self.multipliers = getattr(curriculum, "multipliers", ())
+        self.is_learned = bool(curriculum.metrics and self.config.adapt_every)
+        self.is_selected = bool(self.splits["selection"]["images"]) or self.config.data.paper_protocol
+        if step:
+            self.catch_up(Path(values["run"], "events.jsonl"))
+        self.step = self.first_step = step
+        self.num_steps, self.started = values["num_steps"], time.monotonic()
+        self.run = values["run"]  # last: by this the thread of the live display knows that the rest is there
+
+    def catch_up(self, events: Path) -> None:
+        """What was before a resume."""
+        for line in events.read_text().splitlines() if events.exists() else ():
+            event = json.loads(line)
+            self.take(event["event"], event["step"], event)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that is under way, from 1."""
+        return min(self.step * self.config.num_epochs // self.num_steps + 1, self.config.num_epochs)
+
+    def headline(self) -> str:
+        at = f" from step {self.step:,}" if self.step else ""
+        name = self.config.recipe or "a config of its own"
+        return f"{'resuming' if self.step else 'training'} {name}, seed {self.config.seed}{at}, into {self.run}"
+
+    def sizes(self) -> str:
+        used = {role: size for role, size in self.splits.items() if size["images"]}
+        return "images/classes: " + ", ".join(f"{k} {v['images']:,}/{v['classes']:,}" for k, v in used.items())
+
+    def figures(self) -> dict[str, tuple[str, Text]]:
+        """What there is to follow: the newest value of each figure in words, and how it came there as a picture."""
+        figures = {"loss": (f"{self.losses[-1]:.4f}" if self.losses else "-", sparkline(self.losses, "yellow"))}
+        if self.is_learned:
+            reward = f"{self.rewards[-1]:+.0f}" if self.rewards else "-"
+            figures["reward"] = (reward, Text.assemble(*map(reward_mark, self.rewards)))
+        if self.is_selected:
+            recall = f"{100 * self.recalls[-1]:.1f} %" if self.recalls else "-"
+            name = "test R@1" if self.config.data.paper_protocol else "validation R@1"
+            figures[name] = (recall, sparkline(self.recalls, "green"))
+        return figures
+
+    def time_left(self) -> str:
+        done = self.step - self.first_step
+        return clock((time.monotonic() - self.started) / done * (self.num_steps - self.step)) if done else "-:--"
 
 
 class PlainLines:
     """One line for each thing worth a line."""
 
-    def __init__(self, console: Console) -> None:
-        self.console, self.run, self.num_steps = console, "", 0
-        self.said: dict[str, str] = {}
-        self.started = time.monotonic()
+    def __init__(self, console: Console, seen: Seen) -> None:
+        self.console, self.seen = console, seen
 
     def __call__(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
+        seen = self.seen
         if kind == "note":
-            print_notes(self.console, values["notes"])
+            print_notes(values["notes"], self.console)
+        elif kind == "decoding" and step == 1:
+            say(f"reading {values['total']:,} {values['what']}", self.console)
         elif kind == "start":
-            self.run, self.num_steps = values["run"], values["num_steps"]
-            self.started, self.first = time.monotonic(), step
-            self.console.print(headline(values, step), soft_wrap=True)
-        elif kind in ("training", "adaptation", "selection"):
-            self.said.update(summary(kind, values))
-            if kind == "selection":
-                words = "  ".join(f"{name} {value}" for name, value in self.said.items())
-                self.console.print(f"step {step}/{self.num_steps}  {words}  {self.time_left(step)} left", soft_wrap=True)
+            say(f"{seen.headline()}\n{seen.sizes()}", self.console)
+        elif kind == ("selection" if seen.run and seen.is_selected else "training"):
+            words = "  ".join(f"{name} {value}" for name, (value, _) in seen.figures().items() if value != "-")
+            # an epoch is measured when it is over, by when the next is under way
+            epoch = f"epoch {values['epoch']}/{seen.config.num_epochs}  " if "epoch" in values else ""
+            say(f"step {step:,}/{seen.num_steps:,}  {epoch}{words}  {seen.time_left()} left", self.console)
         elif kind == "end":
-            print_figures(values, self.run, self.console)
-
-    def time_left(self, step: int) -> str:
-        return time_left(self.started, step - self.first, self.num_steps - step)
+            print_figures(values, seen.run, self.console)
 
     def close(self) -> None:
         pass
 
 
 class LiveDisplay:
-    """A progress bar, the figures of the moment, and the sampling distribution as a small picture."""
+    """A progress bar, the figures with their past, and the sampling distribution beside what was drawn."""
 
-    def __init__(self, console: Console) -> None:
-        self.console, self.run = console, ""
+    def __init__(self, console: Console, seen: Seen) -> None:
+        self.console, self.seen = console, seen
         self.live: Live | None = None
-        self.step = self.first = self.num_steps = 0
-        self.started = time.monotonic()
-        self.figures: dict[str, str] = {}
-        self.rewards: list[float] = []
-        self.recalls: list[float] = []
-        self.distribution: Sequence[float] = ()
-        self.drawn: Sequence[float] = ()
-        self.interval = (0.1, 1.4)
-        self.title: Text | str = ""
-        self.decoding = ""
+        self.width = console.width
+        self.reading = (0, 1, "")
 
     def __call__(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
         if kind == "note":
-            print_notes(self.console, values["notes"])
-            return
-        if kind == "end":
-            self.close()
-            print_figures(values, self.run, self.console)
+            print_notes(values["notes"], self.console)
             return
         if kind == "decoding":
-            self.decoding = f"reading {values['what']}: {step:,} of {values['total']:,}"
+            self.reading = (step, values["total"], values["what"])
         elif kind == "start":
-            self.start(step, values)
-        elif kind != "step":
-            self.figures.update(summary(kind, values))
-            self.keep(kind, values)
-        self.step = step if kind != "decoding" else 0
-        self.show()
-
-    def start(self, step: int, values: Mapping[str, Any]) -> None:
-        self.decoding = ""
-        self.run, self.num_steps, self.first = values["run"], values["num_steps"], step
-        self.started = time.monotonic()
-        self.title = headline(values, step)
-        bins = values["config"].curriculum.options.get("bins", values["config"].curriculum.options)
-        self.interval = tuple(bins.get("interval", self.interval)) if isinstance(bins, Mapping) else self.interval
-
-    def keep(self, kind: str, values: Mapping[str, Any]) -> None:
-        if kind == "training":
-            self.drawn = values["drawn"]
-        if kind == "adaptation":
-            self.distribution = values.get("distribution", ())
-            if values.get("reward") is not None:
-                self.rewards.append(values["reward"])
-        if kind == "selection":
-            self.recalls.append(values["recall@1"])
-
-    def show(self) -> None:
+            say(self.seen.headline(), self.console, "bold")
+            say(self.seen.sizes(), self.console, "dim")
+        elif kind == "end":
+            self.close()
+            print_figures(values, self.seen.run, self.console)
+            return
         if self.live is None:
-            self.live = Live(console=self.console, refresh_per_second=8, transient=False, get_renderable=self.render)
+            self.live = Live(console=self.console, refresh_per_second=8, get_renderable=self.render)
             self.live.start()
 
     def render(self) -> RenderableType:
-        if self.decoding:
-            return Text(self.decoding, style="dim")
-        if not self.num_steps:
-            return Text("")
-        width = min(self.console.width, 100)
-        progress = Table.grid(padding=(0, 1))
-        share = self.step / self.num_steps
-        left = time_left(self.started, self.step - self.first, self.num_steps - self.step)
-        progress.add_row(
-            ProgressBar(self.num_steps, self.step, width=max(20, width - 44)),
-            Text(f"{share:4.0%}  step {self.step:,}/{self.num_steps:,}  {left} left"),
-        )
-        figures = Text("   ").join(Text.assemble((name + " ", "dim"), (value, "bold")) for name, value in self.figures.items())
-        rows: list[RenderableType] = [Text(str(self.title), style="bold"), progress, figures]
-        if self.rewards:
-            rows.append(Text.assemble(("rewards ", "dim"), *map(reward_mark, self.rewards[-(width - 10) :])))
-        if len(self.recalls) > 1:
-            rows.append(Text.assemble(("validation R@1 ", "dim"), (sparkline(self.recalls[-(width - 40) :]), "cyan")))
-        charts = [("p(I_n|I_a), the sampling distribution", self.distribution, "magenta"), ("negatives drawn", self.drawn, "cyan")]
-        grid = Table.grid(padding=(0, 4))
-        grid.add_row(*(chart(title, values, self.interval, colour) for title, values, colour in charts if len(values)))
-        return Padding(Group(*rows, Text(""), grid), (0, 0, 1, 0))
+        if self.console.width < self.width:  # lines that were longer have been wrapped by the terminal
+            self.console.clear()
+        self.width = self.console.width
+        if not self.seen.run:
+            done, total, what = self.reading
+            return bar(done, total, f"reading {what}: {done:,} of {total:,}", self.width - 1)
+        return Group(Text(), self.progress(), Text(), self.figures(), Text(), self.charts())
+
+    def progress(self) -> RenderableType:
+        seen = self.seen
+        left = f"{seen.time_left()} left"
+        if seen.step == seen.num_steps:
+            left = f"{clock(time.monotonic() - seen.started)} in all" if seen.is_ended else "measuring ..."
+        steps, epochs = f"step {seen.step:,}/{seen.num_steps:,}", f"epoch {seen.epoch}/{seen.config.num_epochs}"
+        words = f"{seen.step / seen.num_steps:4.0%}  {steps}  {epochs}  {left}"
+        return bar(seen.step, seen.num_steps, words, self.width - 1)
+
+    def figures(self) -> RenderableType:
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_column(style="dim")
+        grid.add_column(style="bold", justify="right", min_width=7)
+        for name, (value, picture) in self.seen.figures().items():
+            grid.add_row(name, value, picture[-max(1, self.width - 30) :])
+        return grid
+
+    def charts(self) -> RenderableType:
+        """Side by side where there is room, else one above the other, else the first alone."""
+        seen, gap = self.seen, 4
+        is_wide = self.width > 2 * min(seen.bins.num_bins, 30) + gap
+        width = (self.width - 1 - gap) // 2 if is_wide else self.width - 1
+        outside = f", {seen.drawn_outside:.0%} outside" if seen.drawn_outside >= 0.005 else ""
+        drawn = seen.drawn or [0.0] * seen.bins.num_bins
+        charts = [chart("negatives drawn" + outside, drawn, seen.bins.interval, width, "cyan")]
+        if seen.distribution:
+            charts.insert(0, chart("sampling distribution", seen.distribution, seen.bins.interval, width, "magenta"))
+        changes = [self.changes(width)] if seen.is_learned else []
+        if not is_wide:
+            is_tall = self.console.height > 2 * CHART_ROWS + 13
+            return Group(charts[0], *changes, *(charts[1:] if is_tall else []))
+        grid = Table.grid(padding=(0, gap, 0, 0))
+        grid.add_row(*charts)
+        return Group(grid, *changes)
+
+    def changes(self, width: int) -> Text:
+        """What the policy did to each bin, below its bar."""
+        factors = [float(self.seen.multipliers[action]) for action in self.seen.actions]
+        if not factors:
+            return Text()
+        marks = map(change_mark, to_width(factors, width))
+        return Text.assemble(*marks, ("    the policy's last change", "dim"), no_wrap=True)
 
     def close(self) -> None:
         if self.live is not None:
-            self.live.update(self.render())
+            self.live.transient = not self.seen.run  # a bar over the reading of images is no news
             self.live.stop()
             self.live = None
 
 
-def chart(title: str, values: Sequence[float], interval: Sequence[float], colour: str) -> RenderableType:
+def bar(done: int, total: int, words: str, width: int) -> RenderableType:
+    grid = Table.grid(padding=(0, 1))
+    grid.add_row(ProgressBar(total, done, width=max(10, min(width, 120) - len(words) - 1)), Text(words, no_wrap=True))
+    return grid
+
+
+def chart(
+    title: str, values: Sequence[float], interval: tuple[float, float], width: int, colour: str
+) -> RenderableType:
     """Bars of K values over the distances they stand for."""
-    top = max(values) or 1.0
-    eighths = [round(value / top * CHART_ROWS * 8) or (1 if value > 1e-4 else 0) for value in values]
-    lines = [Text(title, style="dim")]
+    columns = to_width(values, width)
+    top = max(columns) or 1.0
+    eighths = [round(value / top * CHART_ROWS * 8) or int(value > 1e-4) for value in columns]
+    lines = [Text(title, style="dim", no_wrap=True)]
     for row in reversed(range(CHART_ROWS)):
         lines.append(Text("".join(LEVELS[min(8, max(0, height - 8 * row))] for height in eighths), style=colour))
     low, high = (f"{limit:.3g}" for limit in interval)
-    axis = low + "distance".center(max(0, len(values) - len(low) - len(high))) + high
-    return Group(*lines, Text(axis, style="dim"))
+    lines.append(Text(low + "distance".center(len(columns) - len(low) - len(high)) + high, style="dim", no_wrap=True))
+    return Group(*lines)
 
 
-def sparkline(values: Sequence[float]) -> str:
-    low, high = min(values), max(values)
-    return "".join(LEVELS[1 + round((value - low) / (high - low or 1) * 7)] for value in values)
+def to_width(values: Sequence[float], width: int) -> list[float]:
+    """One or two columns for each value, or the means of neighbours where there are too many."""
+    if len(values) <= width:
+        return [value for value in values for _ in range(min(2, width // len(values)))]
+    limits = [len(values) * column // width for column in range(width + 1)]
+    return [sum(values[low:high]) / (high - low) for low, high in pairwise(limits)]
+
+
+def sparkline(values: Sequence[float], colour: str) -> Text:
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    return Text("".join(LEVELS[1 + round((value - low) / (high - low or 1) * 7)] for value in values), style=colour)
 
 
 def reward_mark(reward: float) -> tuple[str, str]:
     return ("▲", "green") if reward > 0 else ("▼", "red") if reward < 0 else ("·", "dim")
 
 
-def summary(kind: str, values: Mapping[str, Any]) -> dict[str, str]:
-    """The figures of an event that stand in the display."""
-    if kind == "training":
-        return {"loss": f"{values['loss']:.4f}"}
-    if kind == "adaptation":
-        reward = values.get("reward")
-        words = {} if reward is None else {"reward": f"{reward:+.0f}"}
-        return {**words, **({"perplexity": f"{values['perplexity']:.1f}"} if "perplexity" in values else {})}
-    if kind == "selection":
-        return {"epoch": str(values["epoch"]), "validation R@1": f"{values['recall@1']:.1%}".replace("%", " %")}
-    return {}
+def change_mark(factor: float) -> tuple[str, str]:
+    return ("+", "green") if factor > 1 else ("-", "red") if factor < 1 else (" ", "")
 
 
-def headline(values: Mapping[str, Any], step: int) -> str:
-    config, splits = values["config"], values["splits"]
-    sizes = "  ".join(f"{role} {size['images']:,}/{size['classes']:,}" for role, size in splits.items() if size["images"])
-    verb = "resuming" if step else "training"
-    at = f" from step {step:,}" if step else ""
-    return f"{verb} {config.recipe or 'a config'}, seed {config.seed}{at}, into {values['run']}\nimages/classes: {sizes}"
-
-
-def time_left(started: float, done: int, to_do: int) -> str:
-    if done <= 0:
-        return "-:--"
-    seconds = int((time.monotonic() - started) / done * to_do)
-    minutes, seconds = divmod(seconds, 60)
+def clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
-def print_notes(console: Console, notes: Sequence[str]) -> None:
+# -- what is printed once ----------------------------------------------------------------------------------------------
+
+
+def print_notes(notes: Sequence[str], console: Console) -> None:
     for note in notes:
-        console.print(f"note: {note}", style="yellow", soft_wrap=True, markup=False)
+        say(f"note: {note}", console, "yellow")
 
 
 def print_figures(figures: Mapping[str, Any], run: Path | str, console: Console | None = None) -> None:
-    """The table at the end of a run."""
-    console = console or Console(highlight=False)
-    test, selection = figures["test"], figures["selection"]
-    classes = figures["splits"]["test"]["classes"]
-    print_table({row: test[row] for row in ("raw pixels", "untrained", "trained")}, console, f"{classes:,} unseen classes, in percent")
-    if figures["protocol"] == "selected":
-        console.print(f"trained: the network of epoch {selection['epoch']}, picked on the selection split (protocol: selected)")
-    else:
-        console.print(f"protocol: {figures['protocol']}")
-    console.print(f"\nThe run is in {run}. Measure it again: pads evaluate {run}", soft_wrap=True)
+    """The end of a run: how good it became, what picked the epoch, and where it is."""
+    console = console or make_console()
+    test, size, protocol = figures["test"], figures["splits"]["test"], figures["protocol"]
+    title = f"\ntest split, {size['images']:,} images of {size['classes']:,} classes, in percent"
+    mark = ", test-selected" if protocol == "test-selected" else ""
+    print_table({row: test[row] for row in ("raw pixels", "untrained", "trained")}, title + mark, console)
+    say("\ntrained: " + PICKED_ON[protocol].format(**(figures["selection"] or {})), console)
+    say(f"The run is in {run}", console)
+    say(f"Measure it again: pads evaluate {shlex.quote(str(run))}", console)
 
 
-def print_table(rows: Mapping[str, Mapping[str, float]], console: Console | None = None, title: str = "in percent") -> None:
-    console = console or Console(highlight=False)
-    names = [name for name in next(iter(rows.values())) if name.split("@")[0] == "recall" or name in TABLE_METRICS]
-    table = Table(box=None, pad_edge=False, title=title, title_style="dim", title_justify="left")
-    table.add_column("")
-    for name in names:
-        table.add_column(COLUMNS.get(name, "R@" + name.partition("@")[2]), justify="right")
+def print_table(rows: Mapping[str, Mapping[str, float]], title: str, console: Console | None = None) -> None:
+    console = console or make_console()
+    names = [name for name in next(iter(rows.values())) if name.startswith("recall@") or name in COLUMNS]
+    heads = [COLUMNS.get(name, "R@" + name.partition("@")[2]) for name in names]
+    width = max(map(len, rows))
+    say(title, console, "dim")
+    say(" " * width + "".join(f"{head:>7}" for head in heads), console)
     for row, figures in rows.items():
-        style = "bold" if row == "trained" else ""
-        table.add_row(row, *(f"{100 * figures[name]:.1f}" for name in names), style=style)
-    console.print(table)
+        numbers = "".join(f"{100 * figures[name]:7.1f}" for name in names)
+        say(f"{row:{width}}{numbers}", console, "bold" if row == "trained" else "")
 
 
-def tensorboard_watch() -> Watch:
-    """Numbers of every event as TensorBoard scalars, the distribution as a histogram (extra `track`)."""
+def say(text: str, console: Console, style: str = "") -> None:
+    """A terminal breaks a long line between words; a log keeps it whole."""
+    console.print(text, style=style, soft_wrap=not console.is_terminal, markup=False)
+
+
+# -- TensorBoard -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def tensorboard_watch(seen: Seen) -> Iterator[Watch]:
+    """Numbers of every event as scalars, distributions as histograms over the distance (extra `track`)."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise missing_extra("tensorboard", "track") from error
-    writers: list[Any] = []
+    writers: list[SummaryWriter] = []
 
     def watch(kind: str, step: int, values: Mapping[str, Any]) -> None:
         if kind == "start":
-            writers.append(SummaryWriter(str(Path(values["run"]) / "tensorboard"), purge_step=step))
-        elif kind in ("training", "adaptation", "selection") and writers:
+            writers.append(SummaryWriter(str(Path(values["run"], "tensorboard")), purge_step=step))
+        elif kind in ("training", "adaptation", "selection"):
             for name, value in values.items():
                 if isinstance(value, int | float):
                     writers[0].add_scalar(f"{kind}/{name}", value, step)
-        elif kind == "end" and writers:
-            writers[0].close()
+                elif name in ("distribution", "drawn"):
+                    add_histogram(writers[0], f"{kind}/{name}", value, seen.bins, step)
 
-    return watch
+    try:
+        yield watch
+    finally:
+        for writer in writers:
+            writer.close()
+
+
+def add_histogram(writer: Any, name: str, values: Sequence[float], bins: BinDistribution, step: int) -> None:
+    """A histogram of which the bins are given."""
+    centres = bins.centres.tolist()
+    moments = [sum(value * centre**power for value, centre in zip(values, centres, strict=True)) for power in (0, 1, 2)]
+    limits = bins.edges[1:].tolist()
+    writer.add_histogram_raw(name, *bins.interval, *moments, limits, list(values), global_step=step)

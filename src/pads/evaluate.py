@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pads.errors import UserError
 from pads.metrics import compute_metrics
 
 REPORTED = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r", "r-precision", "nmi", "intra", "inter")
@@ -27,22 +29,37 @@ def evaluate(
     if not metrics:
         return {}
     embeddings_ND, labels_N = embed(network, images)
-    flags = {name: getattr(images, name, None) for name in ("is_query_N", "is_gallery_N")}
-    return compute_metrics(embeddings_ND, labels_N, metrics, **flags, **options)
+    return compute_metrics(
+        embeddings_ND,
+        labels_N,
+        metrics,
+        is_query_N=getattr(images, "is_query_N", None),
+        is_gallery_N=getattr(images, "is_gallery_N", None),
+        **options,
+    )
 
 
 def embed(network: Callable[[Tensor], Tensor], images: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """Embeddings and labels of all images. The network is in evaluation mode meanwhile and as it was afterwards."""
-    was_training = isinstance(network, nn.Module) and network.training
-    if isinstance(network, nn.Module):
-        network.eval()
-    try:
-        with torch.inference_mode():
-            pairs = [(network(images_BCHW), labels_B) for images_BCHW, labels_B in images]
-    finally:
-        if isinstance(network, nn.Module):
-            network.train(was_training)
+    with evaluation_mode(network), torch.inference_mode():
+        pairs = [(network(images_BCHW), labels_B) for images_BCHW, labels_B in images]
+    if not pairs:
+        raise UserError("there is no image to evaluate: give a split that is not empty.")
     return torch.cat([embeddings for embeddings, _ in pairs]), torch.cat([labels for _, labels in pairs])
+
+
+@contextmanager
+def evaluation_mode(network: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    if not isinstance(network, nn.Module):
+        yield
+        return
+    modes = [(module, module.training) for module in network.modules()]
+    network.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:  # each by itself: some of them may have been frozen by hand
+            module.training = mode
 
 
 def raw_pixels(images_BCHW: Tensor) -> Tensor:

@@ -10,14 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pads.config import Config
-from pads.data.store import decode, squeeze
+from pads.config import Config, lookup
+from pads.data.store import read_square
 from pads.data.views import EVALUATION_BATCH, Preprocessing, load_views
 from pads.errors import UserError
 from pads.evaluate import evaluate
 from pads.networks import EmbeddingNetwork
 from pads.runs import RunFolder
-from pads.train import build_network, nobody, pick_device, reported
+from pads.train import build_network, fixed_threads, nobody, pick_device, reported
+
+SPLITS = ("test", "selection", "reward", "train")
 
 
 class Model:
@@ -26,7 +28,7 @@ class Model:
     def __init__(self, network: EmbeddingNetwork, preprocessing: Preprocessing, config: Config) -> None:
         self.network, self.preprocessing, self.config = network.eval(), preprocessing, config
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def embed(self, images: Any) -> Tensor:
         """One row for each image: a path, a Pillow image or an array (height, width, 3), or an iterable of these."""
         single = isinstance(images, str | Path | np.ndarray) or hasattr(images, "convert")
@@ -36,20 +38,20 @@ class Model:
         return torch.cat(vectors) if vectors else torch.empty(0, self.config.network.embedding_dim)
 
     def _embed_batch(self, images: Iterable[Any], device: torch.device) -> Tensor:
-        pictures = [decode(image) for image in images]
-        pixels = torch.stack([torch.as_tensor(squeeze(picture, self.preprocessing.store_size)) for picture in pictures])
-        sizes = torch.tensor([picture.size for picture in pictures])
-        return self.network(self.preprocessing.for_evaluation(pixels.to(device), sizes.to(device))).cpu()
+        squares, sizes = zip(*(read_square(image, self.preprocessing.store_size) for image in images), strict=True)
+        pixels_BCHW = torch.stack([torch.as_tensor(square) for square in squares]).to(device)
+        return self.network(self.preprocessing.for_evaluation(pixels_BCHW, torch.tensor(sizes, device=device))).cpu()
 
 
 def evaluate_run(run: RunFolder | Path | str, *, split: str = "test", checkpoint: str = "selected") -> dict[str, float]:
     """The figures of a trained run on one of its splits: test, selection, reward or train."""
+    lookup(dict.fromkeys(SPLITS), split, "split")
     model = load(run, checkpoint=checkpoint)
-    views = load_views(model.config, pick_device("auto"), nobody)
-    view = getattr(views, split)
-    if len(view) == 0:
-        raise UserError(f"the {split} split of this run is empty; take another with --split.")
-    return evaluate(model.network, view, reported(model.config))
+    with fixed_threads(model.config.threads):  # the same number gives the same bits
+        view = getattr(load_views(model.config, pick_device("auto"), nobody), split)
+        if len(view) == 0:
+            raise UserError(f"the {split} split of this run is empty; take another with --split.")
+        return evaluate(model.network, view, reported(model.config))
 
 
 def load(run: RunFolder | Path | str, *, checkpoint: str = "selected", device: str = "auto") -> Model:

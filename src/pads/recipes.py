@@ -33,13 +33,19 @@ def emoji_udist() -> Config:
     """emoji, margin loss, distance-weighted sampling (U-dist): the static baseline"""
     return Config(
         data=Data(
-            name="emoji", image_size=32, resize=36, store_size=36, classes_per_batch=28, samples_per_class=4, flip=True
+            name="emoji",
+            image_size=32,
+            resize=36,
+            store_size=36,
+            flip=False,  # a mirrored arrow is another emoji
+            classes_per_batch=56,
+            samples_per_class=2,
         ),
-        network=Network("small", embedding_dim=128, frozen_batch_norm=False, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)),
+        network=Network("small", frozen_batch_norm=False, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)),
         loss=Part("margin", {"beta": 1.2}),
         curriculum=Part("distance-weighted"),
-        optimiser=Optimiser(learning_rate=1e-3, weight_decay=4e-4, loss_learning_rate=1e-3),
-        num_epochs=20,
+        optimiser=Optimiser(learning_rate=1e-3, loss_learning_rate=1e-3, milestones=(18, 26)),
+        num_epochs=30,
         threads=1,
     )
 
@@ -77,6 +83,12 @@ def folder() -> Config:
     )
 
 
+def csv() -> Config:
+    """your own images, listed in a CSV with open-metric-learning's columns: --data FILE.csv"""
+    config = folder()
+    return replace(config, data=replace(config.data, name="csv"))
+
+
 RECIPES: dict[str, Callable[[], Config]] = {
     "emoji-pads": emoji_pads,
     "emoji-pads-code": emoji_pads_code,
@@ -84,4 +96,5 @@ RECIPES: dict[str, Callable[[], Config]] = {
     "emoji-semihard": emoji_semihard,
     "emoji-random": emoji_random,
     "folder": folder,
+    "csv": csv,
 }

@@ -24,7 +24,7 @@ from pads.data.views import Views, load_views
 from pads.errors import UserError
 from pads.evaluate import evaluate, raw_pixels
 from pads.losses import LOSSES
-from pads.networks import BACKBONES, EmbeddingNetwork, seeded
+from pads.networks import BACKBONES, EmbeddingNetwork, build_backbone, find_weights, load_weights, seeded
 from pads.runs import RunFolder, next_free
 from pads.sampling import BinDistribution, Triplets, bin_distribution, draw_triplets, triplet_statistics
 
@@ -113,14 +113,26 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
 
 
 def build_network(config: Config) -> EmbeddingNetwork:
-    """The network as it is before training: the same for the same seed."""
+    """The network with random weights, for a state dict to be loaded into: the same for the same seed."""
+    options = config.network
     with seeded(config.seed):
-        backbone = lookup(BACKBONES, config.network.backbone, "backbone")()
-        return EmbeddingNetwork(backbone, config.network.embedding_dim, frozen_batch_norm=config.network.frozen_batch_norm)
+        backbone = build_backbone(options.backbone, pooling=options.pooling)
+        return EmbeddingNetwork(
+            backbone, options.embedding_dim, frozen_batch_norm=options.frozen_batch_norm, normalise=options.normalise
+        )
+
+
+def start_network(config: Config) -> EmbeddingNetwork:
+    """The network as it is before training: with the weights from elsewhere in its backbone, where there are any."""
+    network = build_network(config)
+    if config.network.weights is not None:
+        weights = find_weights(config.network.weights, config.network.backbone)
+        network.weights_used = load_weights(network.backbone, weights)
+    return network
 
 
 def build_parts(config: Config, views: Views) -> tuple[EmbeddingNetwork, nn.Module, Curriculum]:
-    network = build_network(config).to(views.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    network = start_network(config).to(views.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     loss_fn = build(LOSSES, config.loss, "loss", num_classes=views.train.num_classes).to(views.device)
     curriculum = make_curriculum(config)
     if curriculum.metrics and config.adapt_every and len(views.reward) == 0:
@@ -254,9 +266,10 @@ def final_figures(
         "protocol": "last" if selected["step"] == 0 else "test-selected" if config.data.paper_protocol else "selected",
         "selection": dict(selected) if selected["step"] else None,
         "splits": views.sizes(),
-        "test": {"raw pixels": evaluate(raw_pixels, views.test, names)},
+        # one run of k-means: thousands of dimensions make it slow, and nobody chooses by this number
+        "test": {"raw pixels": evaluate(raw_pixels, views.test, names, num_restarts=1)},
     }
-    figures["test"]["untrained"] = evaluate(build_network(config).to(views.device), views.test, names)
+    figures["test"]["untrained"] = evaluate(start_network(config).to(views.device), views.test, names)
     figures["test"]["last"] = evaluate(network, views.test, names)
     if selected["step"] in (0, step):
         figures["test"]["trained"] = figures["test"]["last"]

@@ -26,7 +26,8 @@ def test_batches_have_distinct_classes_and_balanced_images(
     labels_N = np.random.default_rng(epoch).permutation(np.repeat(np.arange(len(sizes)) * 3, sizes))
     classes_per_batch = data.draw(st.integers(1, len(sizes)))
     batches = class_batches(labels_N, classes_per_batch, samples_per_class, seed=1, epoch=epoch, num_batches=4)
-    assert batches.shape == (4, classes_per_batch * samples_per_class) and batches.dtype == np.int64
+    assert batches.shape == (4, classes_per_batch * samples_per_class)
+    assert batches.dtype == np.int64
     for batch in batches.reshape(4, classes_per_batch, samples_per_class):
         assert (labels_N[batch] == labels_N[batch][:, :1]).all()  # the samples of a class are adjacent
         assert len(np.unique(labels_N[batch][:, 0])) == classes_per_batch

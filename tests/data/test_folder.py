@@ -33,9 +33,11 @@ def test_one_fifth_of_the_classes_is_held_out_spread_over_the_alphabet(tmp_path:
 def test_held_out_classes_are_distinct_even_and_leave_two(num_classes: int, share: float) -> None:
     held_out = held_out_classes(num_classes, share)
     assert len(held_out) == np.clip(round(share * num_classes), 2, num_classes - 2)
-    assert held_out.min() >= 0 and held_out.max() < num_classes
+    assert held_out.min() >= 0
+    assert held_out.max() < num_classes
     gaps = np.diff(held_out)
-    assert gaps.min() >= 1 and gaps.max() - gaps.min() <= 1
+    assert gaps.min() >= 1
+    assert gaps.max() - gaps.min() <= 1
 
 
 def test_train_and_test_folders_are_taken_as_they_are(tmp_path: Path, save_image: Save) -> None:
@@ -43,7 +45,8 @@ def test_train_and_test_folders_are_taken_as_they_are(tmp_path: Path, save_image
     fill(save_image, "bcd", below="test/")
     fill(save_image, "e", below="leftover/")
     benchmark = folder(str(tmp_path))
-    assert benchmark.train.class_names == ("a", "b") and benchmark.selection is None
+    assert benchmark.train.class_names == ("a", "b")
+    assert benchmark.selection is None
     assert benchmark.test.class_names == ("b", "c", "d")  # type: ignore[union-attr]
     assert any("leftover" in note for note in benchmark.notes)
 
@@ -52,7 +55,8 @@ def test_a_val_folder_beside_them_selects_the_epoch(tmp_path: Path, save_image: 
     for split in ("train", "val", "test"):
         fill(save_image, "ab", below=f"{split}/")
     benchmark = folder(tmp_path)
-    assert benchmark.selection is not None and benchmark.selection.paths[0] == tmp_path / "val/a/0.png"
+    assert benchmark.selection is not None
+    assert benchmark.selection.paths[0] == tmp_path / "val/a/0.png"
     assert benchmark.notes == ()
 
 
@@ -83,7 +87,9 @@ def test_empty_class_folders_and_loose_images_are_noted(tmp_path: Path, save_ima
     (tmp_path / "empty").mkdir()
     save_image("loose.png")
     notes = " ".join(folder(tmp_path).notes)
-    assert "1 folder of" in notes and "without images: empty" in notes and "1 image directly in" in notes
+    assert "1 folder of" in notes
+    assert "without images: empty" in notes
+    assert "1 image directly in" in notes
 
 
 def test_small_classes_are_refused_by_name_or_skipped(tmp_path: Path, save_image: Save) -> None:
@@ -99,7 +105,7 @@ def test_small_classes_are_refused_by_name_or_skipped(tmp_path: Path, save_image
 
 def test_no_root_is_answered_with_the_flag() -> None:
     with pytest.raises(UserError, match="--data DIR"):
-        folder(None)
+        folder()
 
 
 def test_a_missing_root_and_a_file_are_refused(tmp_path: Path, save_image: Save) -> None:

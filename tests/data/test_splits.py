@@ -36,7 +36,8 @@ def test_roles_are_disjoint_ascending_and_cover_everything(
     assert shared_out(roles).tolist() == list(range(len(labels_N)))
     for indices in (roles.train, roles.reward, roles.selection):
         assert (np.diff(indices) > 0).all()
-    assert (len(roles.selection) > 0) == (shares[0] > 0) and (len(roles.reward) > 0) == (shares[1] > 0)
+    assert (len(roles.selection) > 0) == (shares[0] > 0)
+    assert (len(roles.reward) > 0) == (shares[1] > 0)
     assert not classes(labels_N, roles.selection) & classes(labels_N, np.concatenate([roles.train, roles.reward]))
 
 
@@ -51,7 +52,7 @@ def test_per_class_gives_every_class_its_share() -> None:
     roles = split_roles(CUB_LIKE, reward_share=0.15)
     assert roles.notes == ()
     for label in classes(CUB_LIKE, roles.train):
-        num = (CUB_LIKE == label).sum()
+        num = np.bincount(CUB_LIKE)[label]
         assert (CUB_LIKE[roles.train] == label).sum() == int(0.85 * num)
         assert (CUB_LIKE[roles.reward] == label).sum() == num - int(0.85 * num)
 
@@ -62,7 +63,9 @@ def test_evenly_spaced_is_the_authors_rule() -> None:
     roles = split_roles(labels_N, selection_share=0, reward_pick="evenly spaced")
     train = {round(step * 59 / 50) for step in range(51)}
     gaps = [index for index in range(60) if index not in train]
-    assert len(gaps) == 9 and 0 in train and 59 in train
+    assert len(gaps) == 9
+    assert 0 in train
+    assert 59 in train
     assert roles.reward.tolist() == gaps + [60 + gap for gap in gaps]
 
 

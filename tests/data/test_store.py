@@ -122,7 +122,8 @@ def test_squeezing_is_channels_first_square_and_antialiased() -> None:
     stripes = np.zeros((64, 64, 3), np.uint8)
     stripes[:, ::2] = [255, 0, 100]
     square = squeeze(Image.fromarray(stripes), 16)
-    assert square.shape == (3, 16, 16) and square.dtype == np.uint8
+    assert square.shape == (3, 16, 16)
+    assert square.dtype == np.uint8
     inner = square[:, 3:-3, 3:-3].astype(float)
     np.testing.assert_allclose(inner.mean((1, 2)), [127.5, 0, 50], atol=1.5)  # single pixels would be 0 or 255
     assert inner.std((1, 2)).max() < 2
@@ -142,10 +143,14 @@ def test_a_large_jpeg_read_faster_looks_the_same(tmp_path: Path) -> None:
 def test_a_store_holds_pixels_sizes_and_labels_of_all(save_image: Save) -> None:
     paths = [save_image(f"{number}.png", 10 + number, 20) for number in range(5)]
     store = load_store(listing(paths, [1, 0, 1, 0, 0]), 8)
-    assert len(store) == 5 and store.pixels.shape == (5, 3, 8, 8) and store.pixels.dtype == torch.uint8
+    assert len(store) == 5
+    assert store.pixels.shape == (5, 3, 8, 8)
+    assert store.pixels.dtype == torch.uint8
     assert store.sizes_N2.tolist() == [[10 + number, 20] for number in range(5)]
-    assert store.labels_N.tolist() == [1, 0, 1, 0, 0] and store.labels_N.dtype == torch.int64
-    assert store.bad_images == () and store.kept.tolist() == [0, 1, 2, 3, 4]
+    assert store.labels_N.tolist() == [1, 0, 1, 0, 0]
+    assert store.labels_N.dtype == torch.int64
+    assert store.bad_images == ()
+    assert store.kept.tolist() == [0, 1, 2, 3, 4]
     for index, path in enumerate(paths):
         assert np.array_equal(store.pixels[index].numpy(), squeeze(decode(path), 8))
 
@@ -187,9 +192,11 @@ def test_broken_images_are_counted_and_named_with_their_reasons(save_image: Save
     with pytest.raises(UserError) as error:
         load_store(spoil(save_image, tmp_path), 8)
     message = str(error.value)
-    assert "4 of 7 images cannot be used" in message and "--skip-bad-images" in message
+    assert "4 of 7 images cannot be used" in message
+    assert "--skip-bad-images" in message
     assert "truncated.jpg (image file is truncated" in message
-    assert "words.png (not an image" in message and "empty.png (not an image" in message
+    assert "words.png (not an image" in message
+    assert "empty.png (not an image" in message
     assert "gone.png (no such file or directory)" in message
 
 
@@ -226,11 +233,13 @@ def test_decompression_bombs_are_bad_images(save_image: Save, monkeypatch: pytes
     small, bomb = save_image("small.png", 4, 4), save_image("bomb.png", 30, 30)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     store = load_store(listing([small, bomb]), 8, skip_bad_images=True)
-    assert store.kept.tolist() == [0] and "decompression bomb" in store.bad_images[0]
+    assert store.kept.tolist() == [0]
+    assert "decompression bomb" in store.bad_images[0]
 
 
 def test_a_store_moves_to_a_device_as_a_whole(save_image: Save) -> None:
     store = load_store(listing([save_image("a.png")]), 8)
     moved = store.to("meta")
     assert {moved.pixels.device.type, moved.sizes_N2.device.type, moved.labels_N.device.type} == {"meta"}
-    assert moved.images is store.images and store.pixels.device.type == "cpu"
+    assert moved.images is store.images
+    assert store.pixels.device.type == "cpu"

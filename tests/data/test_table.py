@@ -48,7 +48,8 @@ def test_an_oml_table_with_both_flags_true_is_a_leave_one_out_test(write: Write)
     assert benchmark.train.class_names == ("2", "10")  # in the order of numbers
     assert benchmark.train.labels.tolist() == [1, 1, 0, 0]
     assert benchmark.train.paths[0] == path.parent / "train/10_0.png"
-    assert isinstance(benchmark.test, ImageList) and benchmark.test.class_names == ("3", "4")
+    assert isinstance(benchmark.test, ImageList)
+    assert benchmark.test.class_names == ("3", "4")
     assert benchmark.selection is None
     assert benchmark.notes == (
         "The validation rows are the test split, as in the literature; val rows would select the epoch.",
@@ -57,7 +58,8 @@ def test_an_oml_table_with_both_flags_true_is_a_leave_one_out_test(write: Write)
 
 def test_the_flag_columns_may_be_left_out_and_labels_may_be_words(write: Write) -> None:
     benchmark = table(write(two_by_two("train", ("zebra", "élan")) + two_by_two("test", ("x", "y"))))
-    assert benchmark.train.class_names == ("zebra", "élan") and isinstance(benchmark.test, ImageList)
+    assert benchmark.train.class_names == ("zebra", "élan")
+    assert isinstance(benchmark.test, ImageList)
     assert benchmark.notes == ()
 
 
@@ -73,12 +75,13 @@ def test_queries_and_gallery_are_kept_apart(write: Write) -> None:
     assert [path.name for path in benchmark.test.images.paths] == ["q.png", "g.png", "b.png"]
     assert benchmark.test.is_query.tolist() == [True, False, False]
     assert benchmark.test.is_gallery.tolist() == [False, True, True]
-    assert benchmark.notes == ("Left out 1 test row that are neither query nor gallery.",)
+    assert benchmark.notes == ("Left out 1 test row marked neither query nor gallery.",)
 
 
 def test_val_rows_select_the_epoch(write: Write) -> None:
     benchmark = table(write(two_by_two("train") + two_by_two("val", (5, 6)) + two_by_two("test", (7, 8))))
-    assert benchmark.selection is not None and benchmark.selection.class_names == ("5", "6")
+    assert benchmark.selection is not None
+    assert benchmark.selection.class_names == ("5", "6")
 
 
 def test_boxes_are_left_top_right_bottom_and_may_be_missing_in_a_row(write: Write) -> None:
@@ -87,7 +90,8 @@ def test_boxes_are_left_top_right_bottom_and_may_be_missing_in_a_row(write: Writ
     benchmark = table(write(rows))
     assert benchmark.train.boxes is not None
     np.testing.assert_array_equal(benchmark.train.boxes[:2], [[np.nan] * 4, [1, 2, 7, 5.5]])
-    assert isinstance(benchmark.test, ImageList) and benchmark.test.boxes is None
+    assert isinstance(benchmark.test, ImageList)
+    assert benchmark.test.boxes is None
 
 
 def test_a_folder_with_one_csv_stands_for_it(write: Write) -> None:
@@ -125,7 +129,7 @@ def test_small_classes_are_refused_or_skipped_but_not_of_queries(write: Write) -
 
 def test_no_root_and_a_missing_file_are_answered(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--data FILE\.csv"):
-        table(None)
+        table()
     with pytest.raises(UserError, match="there is no"):
         table(tmp_path / "images.csv")
     with pytest.raises(UserError, match="no CSV in"):
@@ -179,7 +183,7 @@ TEST = two_by_two("test", (3, 4))
         ([*TRAIN, row("a.png", 3, "test", **GALLERY)], "no test row with is_query true"),
         (
             [*TRAIN, row("a.png", 3, "test", **QUERY), row("b.png", 4, "test", **GALLERY)],
-            r"1 row that ask for a label without another image in the gallery \(label 3\), on line 6",
+            r"1 row asking for a label without another image in the gallery \(label 3\), on line 6",
         ),
         (
             [*TRAIN, row("a.png", 3, "test", **BOTH), row("b.png", 4, "test", **GALLERY)],  # itself is no answer

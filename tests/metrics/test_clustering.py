@@ -80,12 +80,12 @@ def test_class_sums_agree_with_a_loop():
 )
 def test_k_means_is_as_good_as_scikit_learns(num_images, dimension, num_classes, noise):
     embeddings_ND, labels_N = mixture(num_images, dimension, num_classes, noise)
-    ours = nmi(embeddings_ND, labels_N, num_restarts=16).item()
+    ours = nmi(embeddings_ND, labels_N, num_restarts=40).item()
     theirs = [
         normalized_mutual_info_score(
             labels_N, KMeans(num_classes, n_init=1, max_iter=25, tol=0, random_state=seed).fit_predict(embeddings_ND)
         )
-        for seed in range(16)
+        for seed in range(40)
     ]
     assert ours == pytest.approx(sum(theirs) / len(theirs), abs=0.005)
 
@@ -157,6 +157,31 @@ def test_a_cluster_that_lost_its_images_keeps_its_place():
     embeddings_ND = torch.tensor([[0.0], [1.0], [10.0]])
     assignments_N = _lloyd(embeddings_ND, torch.tensor([[0.0], [-100.0], [10.0]]), 5)
     assert assignments_N.tolist() == [0, 0, 2]
+
+
+@pytest.mark.parametrize("num_moved", [1, 25, 55])
+def test_reassigning_what_moved_is_assigning_everything(num_moved):
+    from pads.metrics.clustering import _reassign
+    from pads.metrics.neighbours import nearest
+
+    embeddings_ND, _ = mixture(800, 8, 40, 2.0)
+    generator = torch.Generator().manual_seed(0)
+    before_CD = embeddings_ND[torch.randperm(800, generator=generator)[:60]]
+    moved_M = torch.randperm(60, generator=generator)[:num_moved].sort().values
+    after_CD = before_CD.index_copy(0, moved_M, embeddings_ND[:num_moved])
+    found_N1, scores_N1 = _reassign(embeddings_ND, after_CD, moved_M, *nearest(embeddings_ND, before_CD, 1))
+    expected_N1, expected_scores_N1 = nearest(embeddings_ND, after_CD, 1)
+    assert torch.equal(found_N1, expected_N1)
+    torch.testing.assert_close(scores_N1, expected_scores_N1)
+
+
+def test_trials_are_drawn_in_proportion_to_the_weights():
+    from pads.metrics.clustering import _draw
+
+    weights_RN = torch.tensor([[0.0, 1.0, 3.0, 0.0, 4.0, 0.0]]) * 2**37
+    draws_RL = (torch.arange(8000)[None] + 0.5) / 8000
+    counts = torch.bincount(_draw(weights_RN, draws_RL)[0], minlength=6)
+    assert counts.tolist() == pytest.approx([0, 1000, 3000, 0, 4000, 0], abs=1)
 
 
 def test_as_many_clusters_as_images_and_one_cluster_are_possible():

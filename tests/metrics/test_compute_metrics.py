@@ -169,8 +169,16 @@ def test_a_stranger_adds_a_metric_with_one_line(monkeypatch):
 
 @pytest.mark.parametrize(
     "name, advice",
-    [("recal@1", "recall@1"), ("recall", "recall@1"), ("recall@0", "recall@1"), ("recall@x", "recall@1")]
-    + [("MAP@R", "map@r"), ("nmii", "nmi"), ("nmi@3", "nmi"), ("quux", "recall@1, map@r, r-precision, nmi")],
+    [
+        ("recal@1", "recall@1"),
+        ("recall", "recall@1"),
+        ("recall@0", "recall@1"),
+        ("recall@x", "recall@1"),
+        ("MAP@R", "map@r"),
+        ("nmii", "nmi"),
+        ("nmi@3", "nmi"),
+        ("quux", "recall@1, map@r, r-precision, nmi"),
+    ],
 )
 def test_an_unknown_metric_is_refused_with_the_nearest_right_ones(name, advice):
     with pytest.raises(UserError, match=f"no metric '{name}'; did you mean .*{advice}"):

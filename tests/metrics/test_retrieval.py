@@ -29,12 +29,12 @@ def test_r_precision_by_hand():
 
 
 def test_map_at_r_by_hand():
-    # first query: precision 1/1 at rank 1 and 2/3 at rank 3, over R = 3; second: 1/2 at rank 2, over R = 2; third: nothing
+    # first query: precision 1/1 at rank 1 and 2/3 at rank 3, over R = 3; second: 1/2 at rank 2, over R = 2; third: none
     assert map_at_r(MATCHES, NUM_RELEVANT).item() == pytest.approx(((1 + 2 / 3) / 3 + (1 / 2) / 2 + 0) / 3)
 
 
 def test_map_at_r_tells_apart_what_r_precision_does_not():
-    # two of R = 2·… matches at the ends: the earlier they come, the better
+    # two matches among R = 4: the earlier they come, the better
     early, late = torch.tensor([[1, 1, 0, 0]]).bool(), torch.tensor([[0, 0, 1, 1]]).bool()
     relevant = torch.tensor([4])
     assert r_precision(early, relevant) == r_precision(late, relevant) == 0.5

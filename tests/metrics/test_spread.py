@@ -36,7 +36,7 @@ def test_closed_forms_agree_with_loops_over_classes_and_pairs(num_classes):
 
 
 def test_distances_by_hand():
-    # class 0: a right angle (distance 1), mean along the diagonal; class 1: two equal ones; class 2 alone, left out of intra
+    # class 0: a right angle, distance 1, mean along the diagonal; class 1: the same twice; class 2: alone, not in intra
     embeddings_ND = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-2.0, 0.0], [-3.0, 0.0], [0.0, 5.0]])
     labels_N = torch.tensor([0, 0, 1, 1, 2])
     assert intra_class_distance(embeddings_ND, labels_N).item() == pytest.approx((1 + 0) / 2)

@@ -20,7 +20,7 @@ class PolicyNetwork(nn.Module):
         super().__init__()
         self.shape = (num_bins, num_actions)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed the GPUs too, which are not forked
             self.trunk = nn.Sequential(
                 nn.Linear(state_size, hidden_size),
                 nn.ReLU(),

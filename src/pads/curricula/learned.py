@@ -88,10 +88,11 @@ class LearnedCurriculum:
         log: dict[str, Any] = {"reward": None}
         if self.previous is not None:
             reward_t = sign_reward(level_t, self.previous["level"])
-            transition = Transition(self.previous["state"], self.previous["actions"], reward_t, state_t, level_t)
+            metric_t = level_t / len(REWARDS[self.reward])  # the authors' critic sees the mean of the metrics
+            transition = Transition(self.previous["state"], self.previous["actions"], reward_t, state_t, metric_t)
             log = {"reward": reward_t, **({} if self.freeze else self.agent.learn(transition))}
         actions_t = self.agent.act(state_t)
-        self.rule = BinRule(self.distribution.scaled(self.multipliers[actions_t]))
+        self.rule.adjust(self.distribution.scaled(self.multipliers[actions_t]))
         self.previous = {"state": state_t, "actions": actions_t, "level": level_t}
         return {
             **log,
@@ -111,7 +112,7 @@ class LearnedCurriculum:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.rule = with_weights(self.rule, state["weights"])
+        self.rule.adjust(replace(self.distribution, weights_K=state["weights"]))
         self.state.load_state_dict(state["state"])
         self.agent.load_state_dict(state["agent"])
         self.previous = state["previous"]
@@ -119,10 +120,6 @@ class LearnedCurriculum:
 
 def make_rule(options: Mapping[str, Any]) -> BinRule:
     return call(bins, options, "curriculum.options.bins")
-
-
-def with_weights(rule: BinRule, weights_K: torch.Tensor) -> BinRule:
-    return BinRule(replace(rule.distribution, weights_K=weights_K))
 
 
 def check_multipliers(multipliers: Sequence[float]) -> list[float]:

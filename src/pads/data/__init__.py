@@ -15,13 +15,25 @@ from pads.data.augment import (
 )
 from pads.data.batches import class_batches
 from pads.data.benchmark import Benchmark, ImageList, QueryGallery
+from pads.data.cars196 import cars196
+from pads.data.cub200 import cub200
 from pads.data.emoji import emoji
 from pads.data.folder import folder
+from pads.data.inshop import inshop
+from pads.data.sop import sop
 from pads.data.splits import Roles, split_roles
-from pads.data.store import ImageStore, decode, load_store, read_square, squeeze
+from pads.data.store import ImageStore, decode, load_store, place_store, read_square, squeeze
 from pads.data.table import table
 
-DATASETS: dict[str, Callable[..., Benchmark]] = {"emoji": emoji, "folder": folder, "csv": table}
+DATASETS: dict[str, Callable[..., Benchmark]] = {
+    "emoji": emoji,
+    "cub200": cub200,
+    "cars196": cars196,
+    "sop": sop,
+    "inshop": inshop,
+    "folder": folder,
+    "csv": table,
+}
 
 __all__ = [
     "AUGMENTATIONS",
@@ -31,17 +43,22 @@ __all__ = [
     "ImageStore",
     "QueryGallery",
     "Roles",
+    "cars196",
     "centre_boxes",
     "class_batches",
+    "cub200",
     "decode",
     "emoji",
     "folder",
+    "inshop",
     "load_store",
     "normalise",
+    "place_store",
     "random_resized_crop_boxes",
     "read_square",
     "resample",
     "resize_and_crop_boxes",
+    "sop",
     "split_roles",
     "squeeze",
     "table",

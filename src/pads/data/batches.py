@@ -27,7 +27,8 @@ def class_batches(
     Classes are drawn uniformly and distinct in a batch. The images of a class are distinct too if it has S of them; of
     fewer, each comes as often as the others, give or take one. By default, as many batches as the images would fill.
     """
-    assert classes_per_batch >= 1 and samples_per_class >= 1
+    assert classes_per_batch >= 1
+    assert samples_per_class >= 1
     labels_N = np.asarray(labels_N)
     sizes_C = np.unique(labels_N, return_counts=True)[1]
     if len(sizes_C) < classes_per_batch:

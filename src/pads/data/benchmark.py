@@ -26,7 +26,8 @@ class ImageList:
     """(N, 4) left, top, right, bottom in pixels of the upright picture, cut out before anything else; NaN for none."""
 
     def __post_init__(self) -> None:
-        assert self.labels.shape == (len(self.paths),) and self.labels.dtype == np.int64
+        assert self.labels.shape == (len(self.paths),)
+        assert self.labels.dtype == np.int64
         assert np.array_equal(np.unique(self.labels), np.arange(len(self.class_names))), "labels must be 0..C-1"
         assert self.boxes is None or self.boxes.shape == (len(self.paths), 4)
 

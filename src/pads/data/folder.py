@@ -16,7 +16,7 @@ MIN_CLASSES = 2
 ARRANGE = "put the images of each class into a folder of its own, like CLASS/picture.jpg"
 
 
-def folder(root: str | Path | None, test_share: float = 0.2, skip_small_classes: bool = False) -> Benchmark:
+def folder(root: str | Path | None = None, test_share: float = 0.2, skip_small_classes: bool = False) -> Benchmark:
     """The images below root: root/CLASS/*, or root/train/CLASS/* and root/test/CLASS/* (and root/val/CLASS/*).
 
     Without train and test folders, test_share of the classes is held out, so that the test measures unseen classes.

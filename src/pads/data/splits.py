@@ -90,9 +90,7 @@ def pick(num: int, num_kept: int, how: str, rng: np.random.Generator) -> np.ndar
     return np.setdiff1d(np.arange(num), kept)
 
 
-def pick_classes(
-    classes_C: np.ndarray, share: float, num_left: int, how: str, rng: np.random.Generator
-) -> np.ndarray:
+def pick_classes(classes_C: np.ndarray, share: float, num_left: int, how: str, rng: np.random.Generator) -> np.ndarray:
     """The share of the classes that is held out: at least two, and leaving at least num_left."""
     if not share:
         return classes_C[:0]

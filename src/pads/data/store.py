@@ -9,11 +9,11 @@ Dimensions: N images, S pixels on a side.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +28,13 @@ Source = str | Path | BinaryIO | Image.Image | np.ndarray
 
 Box = Sequence[float] | np.ndarray
 """Left, top, right, bottom in pixels of the upright picture; NaN for the whole."""
+
+PLACES = ("auto", "gpu", "memory", "disk")
+"""Where the pixels of a store may be kept."""
+PLACES_IN_WORDS = {"gpu": "on the GPU", "memory": "in memory", "disk": "on disk"}
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +52,38 @@ class ImageStore:
     """Where these were in the list that was loaded: all of it, but for bad images."""
     bad_images: tuple[str, ...] = ()
     """The images that were left out, each with its reason."""
+    is_on_disk: bool = False
+    """The pixels are a file's, mapped into memory."""
 
     def __len__(self) -> int:
         return len(self.pixels)
+
+    @property
+    def device(self) -> torch.device:
+        """Where batches are given out; the pixels may stay behind in memory or on disk (`place_store`)."""
+        return self.labels_N.device
+
+    def take(self, indices_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Pixels and sizes of these images, on the device; without waiting for it if the pixels are there."""
+        if self.pixels.device == self.device:
+            return self.pixels[indices_B], self.sizes_N2[indices_B]
+        return self.gathered(indices_B.cpu()).to(self.device, non_blocking=True), self.sizes_N2[indices_B]
+
+    def batches(self, indices: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """take() of each; pixels that are not on the device are gathered in a thread, one batch ahead."""
+        if self.pixels.device == self.device:
+            yield from map(self.take, indices)
+            return
+        indices = list(indices)
+        rows = [indices_B.cpu() for indices_B in indices]  # all at once, since the first waits for the device
+        for indices_B, pixels in zip(indices, one_ahead(self.gathered, rows), strict=True):
+            yield pixels.to(self.device, non_blocking=True), self.sizes_N2[indices_B]
+
+    def gathered(self, rows_B: Tensor) -> Tensor:
+        """These pixels in pinned memory, from which a copy to the GPU goes on while the host does."""
+        shape = (len(rows_B), *self.pixels.shape[1:])
+        pixels = torch.empty(shape, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
+        return torch.index_select(self.pixels, 0, rows_B, out=pixels)
 
     def to(self, device: torch.device | str) -> ImageStore:
         return replace(
@@ -56,6 +92,18 @@ class ImageStore:
             sizes_N2=self.sizes_N2.to(device),
             labels_N=self.labels_N.to(device),
         )
+
+
+def one_ahead(load: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """load(item) for each, in order; while one is used, the next is loaded in a thread."""
+    with ThreadPoolExecutor(1) as thread:
+        coming = None
+        for item in items:
+            ready, coming = coming, thread.submit(load, item)
+            if ready is not None:
+                yield ready.result()
+        if coming is not None:
+            yield coming.result()
 
 
 def load_store(
@@ -101,6 +149,77 @@ def load_store(
         kept=kept,
         bad_images=bad_images,
     )
+
+
+def place_store(
+    store: ImageStore,
+    device: torch.device | str,
+    where: str = "auto",
+    *,
+    free_bytes: Mapping[str, int] | None = None,
+    what: str = "images",
+) -> tuple[ImageStore, str]:
+    """The store with batches for the device and its pixels in a place of PLACES, and a sentence that says which.
+
+    `auto`: on the GPU if they take at most half of what is free there (the network needs room too), else in memory by
+    the same rule, else on disk. What was decoded is in memory already, and for a CPU the file is as good as memory.
+    """
+    device = torch.device(device)
+    if where not in PLACES:
+        raise UserError(f"data.store_on must be {', '.join(PLACES[:-1])} or {PLACES[-1]}, not {where!r}.")
+    free = free_bytes or {"gpu": free_on(device), "memory": free_memory()}
+    num_bytes = store.pixels.nbytes
+    if where == "auto":
+        where = best_place(num_bytes, free, is_cpu=device.type == "cpu", is_on_disk=store.is_on_disk)
+    else:
+        check_place(where, num_bytes, free, is_cpu=device.type == "cpu", is_on_disk=store.is_on_disk)
+    pixels = store.pixels
+    if where == "gpu":
+        pixels = pixels.to(device)
+    elif where == "memory" and store.is_on_disk:
+        pixels = pixels.clone()
+    placed = replace(
+        store,
+        pixels=pixels,
+        sizes_N2=store.sizes_N2.to(device),
+        labels_N=store.labels_N.to(device),
+        is_on_disk=where == "disk",
+    )
+    batch_by_batch = "" if placed.pixels.device == placed.device else ", and sent to the GPU batch by batch"
+    return placed, f"{len(store):,} {what} ({num_bytes / 1e9:.1f} GB) are kept {PLACES_IN_WORDS[where]}{batch_by_batch}."
+
+
+def best_place(num_bytes: int, free: Mapping[str, int], *, is_cpu: bool, is_on_disk: bool) -> str:
+    if not is_cpu and num_bytes <= free["gpu"] / 2:
+        return "gpu"
+    if not is_on_disk or (not is_cpu and num_bytes <= free["memory"] / 2):
+        return "memory"
+    return "disk"
+
+
+def check_place(where: str, num_bytes: int, free: Mapping[str, int], *, is_cpu: bool, is_on_disk: bool) -> None:
+    if where == "gpu" and is_cpu:
+        raise UserError("data.store_on=gpu needs a GPU, and the device is the CPU; leave it at auto.")
+    if where == "disk" and not is_on_disk:
+        raise UserError("data.store_on=disk needs a prepared store; make one with `pads prepare`.")
+    needs_room = where == "gpu" or (where == "memory" and is_on_disk)
+    if needs_room and num_bytes > free[where]:
+        need, have = num_bytes / 1e9, free[where] / 1e9
+        raise UserError(f"data.store_on={where} needs {need:.1f} GB, and {have:.1f} GB are free; leave it at auto.")
+
+
+def free_on(device: torch.device) -> int:
+    """Bytes; a GPU other than NVIDIA's or AMD's shares the memory of the host."""
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
+
+
+def free_memory() -> int:
+    """Bytes that can be had without swapping; half of all where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
 def check_bad_images(bad_images: Sequence[str], num_good: int, skip_bad_images: bool) -> None:

@@ -39,7 +39,7 @@ class Row:
         return self.values.get(column, "")
 
 
-def table(root: str | Path | None, file: str | None = None, skip_small_classes: bool = False) -> Benchmark:
+def table(root: str | Path | None = None, file: str | None = None, skip_small_classes: bool = False) -> Benchmark:
     """The images that a CSV lists; root is the CSV, or the folder that holds it, as `file` if there are several."""
     path = csv_file(root, file)
     columns, rows = read_rows(path)
@@ -176,7 +176,7 @@ def test_split(
     notes: tuple[str, ...] = ()
     if len(used) < len(rows):
         unused = counted(len(rows) - len(used), "test row", "test rows")
-        notes += (f"Left out {unused} that are neither query nor gallery.",)
+        notes += (f"Left out {unused} marked neither query nor gallery.",)
     if all(is_true(row, "is_query") and is_true(row, "is_gallery") for row in used):
         images, small_notes = leave_one_out(path, used, "the test split", skip_small_classes)
         return images, notes + small_notes
@@ -192,7 +192,7 @@ def check_queries(path: Path, rows: Sequence[Row]) -> None:
     in_gallery = Counter(row["label"] for row in rows if is_true(row, "is_gallery"))
     alone = [row for row in rows if is_true(row, "is_query") and in_gallery[row["label"]] <= is_true(row, "is_gallery")]
     labels = listed(dict.fromkeys(row["label"] for row in alone))
-    what = f"that ask for a label without another image in the gallery (label {labels})"
+    what = f"asking for a label without another image in the gallery (label {labels})"
     refuse(path, alone, what, "add images of these labels with is_gallery true, or set is_query to false")
 
 

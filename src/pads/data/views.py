@@ -148,7 +148,7 @@ def load_views(config: Config, device: torch.device, watch: Callable[[str, int, 
         View.of(train, roles.train, preprocessing),
         View.of(train, roles.reward, preprocessing),
         selection,
-        test_view(benchmark.test, decoded, preprocessing),
+        view_of_test(benchmark.test, decoded, preprocessing),
         (*benchmark.notes, *roles.notes),
     )
 
@@ -157,16 +157,14 @@ def whole(store: ImageStore, preprocessing: Preprocessing) -> View:
     return View.of(store, np.arange(len(store)), preprocessing)
 
 
-def test_view(
+def view_of_test(
     test: ImageList | QueryGallery, decoded: Callable[[ImageList, str], ImageStore], preprocessing: Preprocessing
 ) -> View:
     if isinstance(test, ImageList):
         return whole(decoded(test, "test images"), preprocessing)
     store = decoded(test.images, "test images")
-    # bad images may have been left out of the store: the flags follow the paths
-    kept = {path: number for number, path in enumerate(test.images.paths)}
-    order = [kept[path] for path in store.images.paths]
-    flags = {"is_query_N": torch.as_tensor(test.is_query[order]), "is_gallery_N": torch.as_tensor(test.is_gallery[order])}
+    kept = test.subset(store.kept)
+    flags = {"is_query_N": torch.as_tensor(kept.is_query), "is_gallery_N": torch.as_tensor(kept.is_gallery)}
     return View.of(store, np.arange(len(store)), preprocessing, **{k: v.to(store.pixels.device) for k, v in flags.items()})
 
 

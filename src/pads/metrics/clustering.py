@@ -76,17 +76,20 @@ def _starts(embeddings_ND: Tensor, num_clusters: int, seeds: Sequence[int]) -> T
 
     Arthur and Vassilvitskii 2007, section 7; L as in scikit-learn.
     """
-    num_images, num_trials = len(embeddings_ND), 2 + int(math.log(num_clusters))
+    num_trials = 2 + int(math.log(num_clusters))
     # Drawn on the CPU, so that a seed means the same on every device.
     draws = [torch.rand(num_clusters, num_trials, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
     draws_CRL = torch.stack(draws, dim=1).to(embeddings_ND.device)
-    squares_N = embeddings_ND.square().sum(1)
-    closest_RN = (4 * squares_N.max()).expand(len(seeds), num_images)  # no two images are farther apart
+    # Scaled so that no squared distance is above 2**40, for _draw.
+    longest = embeddings_ND.norm(dim=1).max().clamp(min=torch.finfo(torch.float32).tiny)
+    scaled_ND = embeddings_ND / longest * 2**19
+    squares_N = scaled_ND.square().sum(1)
+    closest_RN = torch.full((len(seeds), len(embeddings_ND)), 2.0**40, device=embeddings_ND.device)
     starts_CR = []
     for draws_RL in draws_CRL:
         trials_RL = _draw(closest_RN, draws_RL)
         trials_T = trials_RL.flatten()
-        distances_TN = torch.addmm(squares_N, embeddings_ND[trials_T], embeddings_ND.T, alpha=-2)
+        distances_TN = torch.addmm(squares_N, scaled_ND[trials_T], scaled_ND.T, alpha=-2)
         distances_TN.add_(squares_N[trials_T, None]).clamp_(min=0)
         left_RLN = torch.minimum(distances_TN.unflatten(0, trials_RL.shape), closest_RN[:, None])
         best_R1 = left_RLN.sum(2).argmin(1, keepdim=True)
@@ -96,21 +99,39 @@ def _starts(embeddings_ND: Tensor, num_clusters: int, seeds: Sequence[int]) -> T
 
 
 def _draw(weights_RN: Tensor, draws_RL: Tensor) -> Tensor:
-    """Indices_RL in proportion to the weights; whole numbers, because a GPU adds up floats in any order."""
-    scale_R1 = 2**31 / weights_RN.amax(1, keepdim=True).clamp(min=torch.finfo(weights_RN.dtype).tiny * 2**32)
-    heights_RN = (weights_RN * scale_R1).long().cumsum(1)
+    """Indices_RL in proportion to the weights, which are cut to whole numbers: a GPU adds up floats in any order."""
+    heights_RN = weights_RN.long().cumsum(1)
     targets_RL = (draws_RL * heights_RN[:, -1:]).long()
     return torch.searchsorted(heights_RN, targets_RL, right=True).clamp_(max=weights_RN.shape[1] - 1)
 
 
 def _lloyd(embeddings_ND: Tensor, centroids_CD: Tensor, num_iterations: int) -> Tensor:
-    assignments_N = nearest(embeddings_ND, centroids_CD, 1).squeeze(1)
+    assignments_N1, scores_N1 = nearest(embeddings_ND, centroids_CD, 1)
     for _ in range(num_iterations - 1):
-        sums_CD, counts_C = class_sums(embeddings_ND, assignments_N, len(centroids_CD))
+        sums_CD, counts_C = class_sums(embeddings_ND, assignments_N1.squeeze(1), len(centroids_CD))
         # A cluster that lost its last image keeps its place, from where it may win some back.
-        centroids_CD = torch.where(counts_C[:, None] > 0, sums_CD / counts_C[:, None].clamp(min=1), centroids_CD)
-        previous_N, assignments_N = assignments_N, nearest(embeddings_ND, centroids_CD, 1).squeeze(1)
-        # Where asking is free: more iterations would change nothing.
-        if embeddings_ND.device.type == "cpu" and torch.equal(previous_N, assignments_N):
-            break
-    return assignments_N
+        means_CD = torch.where(counts_C[:, None] > 0, sums_CD / counts_C[:, None].clamp(min=1), centroids_CD)
+        if embeddings_ND.device.type == "cpu":  # elsewhere, asking what moved would cost more than it spares
+            moved_M = (means_CD != centroids_CD).any(1).nonzero().squeeze(1)
+            if not len(moved_M):
+                break
+            assignments_N1, scores_N1 = _reassign(embeddings_ND, means_CD, moved_M, assignments_N1, scores_N1)
+        else:
+            assignments_N1, scores_N1 = nearest(embeddings_ND, means_CD, 1)
+        centroids_CD = means_CD
+    return assignments_N1.squeeze(1)
+
+
+def _reassign(
+    embeddings_ND: Tensor, centroids_CD: Tensor, moved_M: Tensor, assignments_N1: Tensor, scores_N1: Tensor
+) -> tuple[Tensor, Tensor]:
+    """What `nearest` would say, sooner: an image whose centroid stayed can only be won by a centroid that moved."""
+    if 2 * len(moved_M) > len(centroids_CD):
+        return nearest(embeddings_ND, centroids_CD, 1)
+    rivals_N1, rival_scores_N1 = nearest(embeddings_ND, centroids_CD[moved_M], 1)
+    wins_N1 = rival_scores_N1 > scores_N1
+    unsettled = torch.isin(assignments_N1.squeeze(1), moved_M).nonzero().squeeze(1)
+    assignments_N1 = torch.where(wins_N1, moved_M[rivals_N1], assignments_N1)
+    scores_N1 = torch.where(wins_N1, rival_scores_N1, scores_N1)
+    assignments_N1[unsettled], scores_N1[unsettled] = nearest(embeddings_ND[unsettled], centroids_CD, 1)
+    return assignments_N1, scores_N1

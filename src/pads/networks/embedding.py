@@ -1,4 +1,4 @@
-"""phi(I; zeta): a backbone, a linear embedding, unit length (paper, Sec. 3)."""
+"""phi(I; zeta): a backbone, a linear embedding, unit length unless told otherwise (paper, Sec. 3)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,29 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pads.networks.weights import WeightsUsed
+
 
 class EmbeddingNetwork(nn.Module):
-    """images_BCHW -> embeddings_BD on the unit sphere."""
+    """images_BCHW -> embeddings_BD, on the unit sphere if `normalise`."""
 
-    def __init__(self, backbone: nn.Module, embedding_dim: int = 128, *, frozen_batch_norm: bool = False) -> None:
+    weights_used: WeightsUsed | None = None
+    """The file that the backbone started from."""
+
+    def __init__(
+        self, backbone: nn.Module, embedding_dim: int = 128, *, frozen_batch_norm: bool = False, normalise: bool = True
+    ) -> None:
         """frozen_batch_norm: batch norms keep their statistics during training; their scales and shifts still learn."""
         super().__init__()
         self.backbone = backbone
         self.embedding = nn.Linear(int(backbone.num_features), embedding_dim)  # type: ignore[arg-type]
-        self.frozen_batch_norm = frozen_batch_norm
+        self.frozen_batch_norm, self.normalise = frozen_batch_norm, normalise
+        # here and not where it is trained: another memory layout would give other bits to the network that is loaded
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, images_BCHW: Tensor) -> Tensor:
-        return F.normalize(self.embedding(self.backbone(images_BCHW)).float(), dim=1)
+        embeddings_BD = self.embedding(self.backbone(images_BCHW)).float()
+        return F.normalize(embeddings_BD, dim=1) if self.normalise else embeddings_BD
 
     def train(self, mode: bool = True) -> EmbeddingNetwork:
         super().train(mode)
@@ -36,5 +46,5 @@ class EmbeddingNetwork(nn.Module):
 def seeded(seed: int) -> Iterator[None]:
     """Initial weights by seed, without disturbing the caller's random state."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed the GPUs too, which are not forked
         yield

@@ -1,15 +1,18 @@
 """ResNet-18, 34 and 50 (He et al. 2016) with torchvision's state-dict names, so that its weights load unchanged.
 
-The stride of a down-sampling bottleneck is in its 3x3 convolution, as in torchvision.
+Where a bottleneck halves the map, torchvision does it in the 3x3 convolution (`resnet50`), He et al. in the first 1x1
+(`resnet50-he`). The weights of one fit into the other and give poor features there, without any error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from pads.config import lookup
+from pads.networks.pooling import POOLINGS
 
 
 def convolution(in_channels: int, out_channels: int, kernel: int, stride: int = 1) -> nn.Conv2d:
@@ -25,6 +28,7 @@ def shortcut(in_channels: int, out_channels: int, stride: int) -> nn.Sequential 
 
 class BasicBlock(nn.Module):
     expansion = 1
+    stride_in = "3x3"
 
     def __init__(self, in_channels: int, channels: int, stride: int) -> None:
         super().__init__()
@@ -40,11 +44,13 @@ class BasicBlock(nn.Module):
 
 class Bottleneck(nn.Module):
     expansion = 4
+    stride_in = "3x3"
 
     def __init__(self, in_channels: int, channels: int, stride: int) -> None:
         super().__init__()
-        self.conv1, self.bn1 = convolution(in_channels, channels, 1), nn.BatchNorm2d(channels)
-        self.conv2, self.bn2 = convolution(channels, channels, 3, stride), nn.BatchNorm2d(channels)
+        first, second = (stride, 1) if self.stride_in == "1x1" else (1, stride)
+        self.conv1, self.bn1 = convolution(in_channels, channels, 1, first), nn.BatchNorm2d(channels)
+        self.conv2, self.bn2 = convolution(channels, channels, 3, second), nn.BatchNorm2d(channels)
         self.conv3, self.bn3 = convolution(channels, 4 * channels, 1), nn.BatchNorm2d(4 * channels)
         self.downsample = shortcut(in_channels, 4 * channels, stride)
 
@@ -55,15 +61,27 @@ class Bottleneck(nn.Module):
         return F.relu(hidden + (maps if self.downsample is None else self.downsample(maps)))
 
 
-class ResNet(nn.Module):
-    """The trunk without its classification head; the last map is pooled by its mean."""
+class HeBottleneck(Bottleneck):
+    stride_in = "1x1"
 
-    def __init__(self, block: type[BasicBlock] | type[Bottleneck], depths: Sequence[int]) -> None:
+
+class ResNet(nn.Module):
+    """The trunk without its classification head."""
+
+    layer1: nn.Module
+    layer2: nn.Module
+    layer3: nn.Module
+    layer4: nn.Module
+
+    def __init__(self, block: type[BasicBlock | Bottleneck], depths: Sequence[int], pooling: str = "mean") -> None:
         super().__init__()
+        self.stride_in = block.stride_in
+        self.pool = lookup(POOLINGS, pooling, "pooling")
         self.num_features = 512 * block.expansion
         self.conv1, self.bn1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64)
         in_channels = 64
-        for number, (depth, channels, stride) in enumerate(zip(depths, (64, 128, 256, 512), (1, 2, 2, 2), strict=True), 1):
+        for number, depth in enumerate(depths, 1):
+            channels, stride = 32 * 2**number, 1 if number == 1 else 2
             blocks = [block(in_channels, channels, stride)]
             in_channels = channels * block.expansion
             blocks += [block(in_channels, channels, 1) for _ in range(depth - 1)]
@@ -75,16 +93,20 @@ class ResNet(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         maps = F.max_pool2d(F.relu(self.bn1(self.conv1(images))), 3, 2, 1)
         maps = self.layer4(self.layer3(self.layer2(self.layer1(maps))))
-        return torch.flatten(F.adaptive_avg_pool2d(maps, 1), 1)
+        return self.pool(maps)
 
 
-def resnet18() -> ResNet:
-    return ResNet(BasicBlock, (2, 2, 2, 2))
+def resnet18(pooling: str = "mean") -> ResNet:
+    return ResNet(BasicBlock, (2, 2, 2, 2), pooling)
 
 
-def resnet34() -> ResNet:
-    return ResNet(BasicBlock, (3, 4, 6, 3))
+def resnet34(pooling: str = "mean") -> ResNet:
+    return ResNet(BasicBlock, (3, 4, 6, 3), pooling)
 
 
-def resnet50() -> ResNet:
-    return ResNet(Bottleneck, (3, 4, 6, 3))
+def resnet50(pooling: str = "mean") -> ResNet:
+    return ResNet(Bottleneck, (3, 4, 6, 3), pooling)
+
+
+def resnet50_he(pooling: str = "mean") -> ResNet:
+    return ResNet(HeBottleneck, (3, 4, 6, 3), pooling)

@@ -1,8 +1,10 @@
 """A small residual network for small images on a CPU: 0.3 million parameters, 32x32 pixels and up."""
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from pads.config import lookup
+from pads.networks.pooling import POOLINGS
 
 
 class ResidualBlock(nn.Module):
@@ -20,10 +22,11 @@ class ResidualBlock(nn.Module):
 
 
 class SmallNetwork(nn.Module):
-    """A strided stem and three residual blocks; the last map is pooled by its mean."""
+    """A strided stem and three residual blocks."""
 
-    def __init__(self, width: int = 32) -> None:
+    def __init__(self, width: int = 32, pooling: str = "mean") -> None:
         super().__init__()
+        self.pool = lookup(POOLINGS, pooling, "pooling")
         self.num_features = 4 * width
         self.conv1 = nn.Conv2d(3, width, 3, 2, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
@@ -33,4 +36,4 @@ class SmallNetwork(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         maps = self.blocks(F.relu(self.bn1(self.conv1(images))))
-        return torch.flatten(F.adaptive_avg_pool2d(maps, 1), 1)
+        return self.pool(maps)

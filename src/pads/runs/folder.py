@@ -26,7 +26,7 @@ import numpy
 import torch
 
 import pads
-from pads.config import Config, from_json, to_json
+from pads.config import Config, from_json, lookup, to_json
 from pads.errors import UserError
 from pads.runs.checkpoint import cannot_write, load_state, save_state, write_atomically
 
@@ -167,7 +167,8 @@ class RunFolder:
         save_state(self.selected_path, {"network": network, **about})
 
     def load_network(self, which: str = "selected") -> dict[str, Any]:
-        """The network's state, of the `selected` epoch or the `last` checkpoint."""
+        """The network's state, of the `selected` epoch (the last, if none was selected) or the `last` checkpoint."""
+        lookup(dict.fromkeys(("selected", "last")), which, "checkpoint")
         if which == "selected" and self.selected_path.exists():
             return load_state(self.selected_path)["network"]
         checkpoint = self.load_checkpoint()

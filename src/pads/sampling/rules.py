@@ -95,17 +95,28 @@ class DistanceWeighted:
         return relative_weights(log_weights_BB.clamp(max=log_lambda.item()), candidates_BB)
 
 
-@dataclass(frozen=True)
 class BinRule:
     """The learned distribution: a negative from bin u_k with probability p_k (paper, Sec. 4.1)."""
 
-    distribution: BinDistribution
+    def __init__(self, distribution: BinDistribution) -> None:
+        self.distribution = distribution
+        self._log_p_K: Tensor | None = None
+
+    def adjust(self, distribution: BinDistribution) -> None:
+        """From now on draws by this distribution. The device's copy is overwritten in place: a CUDA graph keeps reading it."""
+        self.distribution = distribution
+        if self._log_p_K is not None:
+            self._log_p_K.copy_(distribution.probabilities_K.log())
+
+    def log_p_K(self, device: torch.device) -> Tensor:
+        if self._log_p_K is None or self._log_p_K.device != device:
+            self._log_p_K = self.distribution.probabilities_K.log().float().to(device)
+        return self._log_p_K
 
     def __call__(self, distances_BB: Tensor, candidates_BB: Tensor, positives_B: Tensor) -> Tensor:
         candidates_BB = candidates_BB & self.distribution.covers(distances_BB)
         bins_BB = self.distribution.bin_of(distances_BB)
-        log_p_K = self.distribution.probabilities_K.log().float().to(distances_BB.device)
-        log_weights_BB = log_p_K[bins_BB]
+        log_weights_BB = self.log_p_K(distances_BB.device)[bins_BB]
         if self.distribution.drawing == "bin then image":
             counts_BK = torch.zeros(len(bins_BB), self.distribution.num_bins, device=bins_BB.device)
             counts_BK.scatter_add_(1, bins_BB, candidates_BB.float())

@@ -1,0 +1,445 @@
+"""Decoding once for all runs: a data set as a folder of squares that a run maps into memory.
+
+    pixels.npy     (N, 3, S, S) uint8: the images of train, then of test, then of selection if the data set has one
+    chunks.jsonl   a line per finished chunk of images: what it was made of, its checksum, the sizes of the originals
+    store.json     what the images are: data set, splits, classes, paths; written last, so that it marks a whole store
+
+Such a folder needs the originals no more: copied elsewhere, it is `--data STORE` for the data set it was made of.
+
+Dimensions: N images, S pixels on a side.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from pads.config import Data, call, lookup
+from pads.data import DATASETS
+from pads.data.benchmark import Benchmark, ImageList, QueryGallery, counted
+from pads.data.store import BadImage, ImageStore, check_bad_images, read_square
+from pads.errors import UserError
+
+PIXELS, CHUNKS, STORE = "pixels.npy", "chunks.jsonl", "store.json"
+FORMAT = 1
+CHUNK_IMAGES = 128
+
+Progress = Callable[[str, int, int], None]
+"""Told what is being done, how many images are done, and of how many."""
+
+
+class Chunk(NamedTuple):
+    """Neighbouring images, decoded and checked together."""
+
+    number: int
+    paths: tuple[Path, ...]
+    boxes: tuple[list[float] | None, ...]
+    source: str
+    """Digest of what it is made of: names, bytes and times of change of the files, and boxes."""
+
+    @property
+    def first(self) -> int:
+        return self.number * CHUNK_IMAGES
+
+
+# -- using -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A prepared store, opened."""
+
+    path: Path
+    benchmark: Benchmark
+    contents: Mapping[str, Any]
+    """Of store.json."""
+    log: Mapping[int, Mapping[str, Any]]
+    """Of chunks.jsonl, by the number of the chunk."""
+
+    @property
+    def size(self) -> int:
+        return int(self.contents["size"])
+
+    def store(self, images: ImageList, *, skip_bad_images: bool = False) -> ImageStore:
+        """The images of one split of the benchmark, mapped from the file."""
+        splits = split_lists(self.benchmark)
+        at = next(position for position, each in enumerate(splits.values()) if each is images)
+        first = sum(len(each) for each in list(splits.values())[:at])
+        reasons = {row - first: reason for row, reason in self.bad_images.items() if 0 <= row - first < len(images)}
+        kept = np.setdiff1d(np.arange(len(images)), list(reasons))
+        check_bad_images(tuple(reasons.values()), len(kept), skip_bad_images)
+        pixels = pixels_of(self.path)[first : first + len(images)]
+        sizes_N2 = np.array(self.sizes[first : first + len(images)], dtype=np.int64)
+        images = images.subset(kept) if reasons else images
+        return ImageStore(
+            pixels=torch.from_numpy(pixels[kept] if reasons else pixels),
+            sizes_N2=torch.from_numpy(sizes_N2[kept]),
+            labels_N=torch.from_numpy(images.labels.copy()),
+            images=images,
+            kept=kept,
+            bad_images=tuple(reasons.values()),
+            is_on_disk=not reasons,
+        )
+
+    @property
+    def sizes(self) -> list[list[int]]:
+        return [size for number in sorted(self.log) for size in self.log[number]["sizes"]]
+
+    @property
+    def bad_images(self) -> dict[int, str]:
+        return {int(row): reason for record in self.log.values() for row, reason in record["bad"].items()}
+
+
+def read_data(data: Data) -> tuple[Benchmark, Prepared | None]:
+    """The data set of a config, and its prepared store if there is one; a note says which, or why it is not used."""
+    root = None if data.root is None else Path(data.root).expanduser()
+    if root is not None and (root / PIXELS).is_file():
+        prepared = open_prepared(root)
+        check_is_of(prepared, data.name, data.options, data.store_size)
+        return prepared.benchmark, prepared
+    given = {} if root is None else {"root": root}
+    benchmark = call(lookup(DATASETS, data.name, "data set"), data.options, "data.options", **given)
+    place = None if root is None else usual_place(data.name, root, data.store_size)
+    if root is None or place is None or not (place / STORE).is_file():
+        return benchmark, None
+    prepared = open_prepared(place, base_of(root))
+    if prepared.contents["splits"] == described(benchmark, base_of(root)) and is_fresh(prepared, benchmark, root):
+        note = f"The images come decoded from {place}."
+        return replace(prepared.benchmark, notes=(*benchmark.notes, note)), prepared
+    note = f"{place} was made of other files or options and is not used; `pads prepare` brings it up to date."
+    return replace(benchmark, notes=(*benchmark.notes, note)), None
+
+
+def open_prepared(path: Path, base: Path | None = None) -> Prepared:
+    """The store in this folder; its images are named by where they were below base, if the originals are there."""
+    if not (path / STORE).is_file():
+        raise UserError(f"the store {path} is not finished; run the same `pads prepare` again to go on with it.")
+    contents = json.loads((path / STORE).read_text())
+    if contents["format"] != FORMAT:
+        raise UserError(f"the store {path} was made by another version of pads; run `pads prepare` again.")
+    benchmark = benchmark_of(contents, base or path)
+    prepared = Prepared(path, benchmark, contents, read_log(path))
+    num_images = sum(len(images) for images in split_lists(benchmark).values())
+    if pixels_of(path).shape != square_shape(num_images, prepared.size) or len(prepared.sizes) != num_images:
+        raise UserError(f"the store {path} is damaged: its files do not fit together; run `pads prepare` again.")
+    return prepared
+
+
+def check_is_of(prepared: Prepared, name: str, options: Mapping[str, Any], size: int) -> None:
+    contents, path = prepared.contents, prepared.path
+    if contents["dataset"] != name:
+        raise UserError(f"the store {path} holds {contents['dataset']}, not {name}.")
+    if contents["options"] != dict(options):
+        raise UserError(f"the store {path} was made with the options {contents['options']}, not {dict(options)}.")
+    if prepared.size != size:
+        raise UserError(
+            f"the store {path} was made with {prepared.size} pixels on a side, not {size}; take it with "
+            f"--set data.store_size={prepared.size}, or prepare another."
+        )
+
+
+def is_fresh(prepared: Prepared, benchmark: Benchmark, root: Path) -> bool:
+    chunks = chunks_of(benchmark, base_of(root))
+    return all(prepared.log[chunk.number]["source"] == chunk.source for chunk in chunks)
+
+
+def usual_place(name: str, root: Path, size: int) -> Path:
+    """Beside the images, so that `--data DIR` finds it; hidden, so that it is not taken for a class."""
+    return base_of(root) / f".pads-{name}-{size}"
+
+
+def base_of(root: Path) -> Path:
+    return root if root.is_dir() else root.parent
+
+
+# -- making ------------------------------------------------------------------------------------------------------------
+
+
+def prepare(
+    name: str,
+    root: str | Path,
+    out: str | Path | None = None,
+    *,
+    size: int = 288,
+    options: Mapping[str, Any] | None = None,
+    skip_bad_images: bool = False,
+    num_workers: int | None = None,
+    progress: Progress | None = None,
+) -> Prepared:
+    """Makes a store, goes on with one that was interrupted, or checks a finished one and mends what has changed.
+
+    Everything is read back and compared with its checksum. With several workers (as many as there are cores, unless
+    told otherwise) a script must call this below `if __name__ == "__main__":`, since they are processes.
+    """
+    root, options = Path(root).expanduser(), dict(options or {})
+    tell = progress or (lambda what, done, total: None)
+    num_workers = num_workers or os.cpu_count() or 1
+    if size < 1:
+        raise UserError(f"--size is {size}: pixels on a side, at least 1.")
+    if (root / PIXELS).is_file():
+        return check_alone(root, name, options, size, num_workers, tell)
+    benchmark = call(lookup(DATASETS, name, "data set"), options, "data.options", root=root)
+    path = usual_place(name, root, size) if out is None else Path(out).expanduser()
+    chunks = chunks_of(benchmark, base_of(root))
+    log = started(path, chunks, size)
+    fill(path, chunks, log, num_workers, tell)
+    contents = {
+        "format": FORMAT,
+        "dataset": name,
+        "options": options,
+        "size": size,
+        "notes": benchmark.notes,
+        "splits": described(benchmark, base_of(root)),
+    }
+    bad_images = [reason for number in sorted(log) for reason in log[number]["bad"].values()]
+    check_bad_images(bad_images, num_images(chunks) - len(bad_images), skip_bad_images)
+    write(path / STORE, json.dumps(contents))
+    return open_prepared(path, base_of(root))
+
+
+def check_alone(
+    path: Path, name: str, options: Mapping[str, Any], size: int, num_workers: int, tell: Progress
+) -> Prepared:
+    """A store without its originals can be checked, not mended."""
+    prepared = open_prepared(path)
+    check_is_of(prepared, name, options, size)
+    if broken_chunks(path, prepared.log, num_workers, tell):
+        raise UserError(f"the store {path} is damaged: its pixels do not fit their checksums; copy it again.")
+    return prepared
+
+
+def started(path: Path, chunks: Sequence[Chunk], size: int) -> dict[int, dict[str, Any]]:
+    """Makes the files, or finds them; returns what is in the log of the chunks that need not be made again."""
+    shape = square_shape(num_images(chunks), size)
+    sources = {chunk.number: chunk.source for chunk in chunks}
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        log = {number: record for number, record in read_log(path).items() if record["source"] == sources.get(number)}
+        if not has_shape(path, shape):
+            log = {}
+            check_room(path, int(np.prod(shape)))
+            np.lib.format.open_memmap(path / PIXELS, mode="w+", dtype=np.uint8, shape=shape)
+        if len(log) < len(chunks):
+            (path / STORE).unlink(missing_ok=True)
+        write(path / CHUNKS, "".join(json.dumps(record) + "\n" for record in log.values()))
+    except OSError as error:
+        raise UserError(f"cannot write to {path} ({error.strerror}); say where to with --out DIR.") from error
+    return log
+
+
+def fill(
+    path: Path, chunks: Sequence[Chunk], log: dict[int, dict[str, Any]], num_workers: int, tell: Progress
+) -> None:
+    """Decodes what the log does not have, reads everything back, and does what differs once more."""
+    for _ in range(2):
+        todo = [chunk for chunk in chunks if chunk.number not in log]
+        num_done = num_images(chunks) - num_images(todo)
+        with (path / CHUNKS).open("a") as lines:
+            for record in results(decode_chunk, [(path, chunk) for chunk in todo], num_workers):
+                log[record["chunk"]] = record
+                lines.write(json.dumps(record) + "\n")
+                lines.flush()
+                num_done += len(record["sizes"])
+                tell("decoding", num_done, num_images(chunks))
+        broken = broken_chunks(path, log, num_workers, tell)
+        if not broken:
+            return
+        for number in broken:
+            del log[number]
+    raise UserError(f"{path / PIXELS} reads back otherwise than it was written; is the disk sound?")
+
+
+def decode_chunk(path: Path, chunk: Chunk) -> dict[str, Any]:
+    """Writes the chunk's pixels; its line in the log, which is written once they are."""
+    array = pixels_of(path)
+    pixels = np.zeros((len(chunk.paths), *array.shape[1:]), dtype=np.uint8)
+    sizes, bad = [[0, 0] for _ in chunk.paths], {}
+    for index, (image, box) in enumerate(zip(chunk.paths, chunk.boxes, strict=True)):
+        try:
+            pixels[index], (width, height) = read_square(image, array.shape[-1], box)
+            sizes[index] = [width, height]
+        except BadImage as error:
+            bad[str(chunk.first + index)] = f"{error.name} ({error.reason})"
+    with (path / PIXELS).open("r+b") as file:  # a full disk is an error here, and would end the process in a memory map
+        file.seek(array.offset + chunk.first * array[0].nbytes)
+        file.write(pixels.data)
+    return {"chunk": chunk.number, "source": chunk.source, "sha256": digest(pixels), "sizes": sizes, "bad": bad}
+
+
+def results(function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], num_workers: int) -> Iterator[Any]:
+    """function(*job) for each job in processes, in the order in which they are done."""
+    if num_workers == 1 or len(jobs) < 2:
+        yield from (function(*job) for job in jobs)
+        return
+    context = multiprocessing.get_context("spawn")  # a fork of a process with threads, such as torch's, may hang
+    with ProcessPoolExecutor(min(num_workers, len(jobs)), context, initializer=follow_parent) as pool:
+        try:
+            for future in as_completed([pool.submit(function, *job) for job in jobs]):
+                yield future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def follow_parent() -> None:
+    """A worker leaves Ctrl-C to its parent, and ends when that does, even if it was killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end, daemon=True).start()
+
+
+def broken_chunks(path: Path, log: Mapping[int, Mapping[str, Any]], num_workers: int, tell: Progress) -> list[int]:
+    """The chunks whose pixels do not fit their checksums."""
+    array, num_done, broken = pixels_of(path), 0, []
+
+    def fits(number: int) -> bool:
+        first = number * CHUNK_IMAGES
+        return digest(array[first : first + len(log[number]["sizes"])]) == log[number]["sha256"]
+
+    with ThreadPoolExecutor(num_workers) as pool:  # hashing works outside Python's lock
+        for number, is_sound in zip(log, pool.map(fits, log), strict=True):
+            if not is_sound:
+                broken.append(number)
+            num_done += len(log[number]["sizes"])
+            tell("verifying", num_done, len(array))
+    return broken
+
+
+def check_room(path: Path, num_bytes: int) -> None:
+    free = shutil.disk_usage(path).free
+    if free < num_bytes:
+        raise UserError(
+            f"the store needs {num_bytes / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free at {path}; "
+            "say where there is room with --out DIR, or keep smaller squares with --size."
+        )
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def split_lists(benchmark: Benchmark) -> dict[str, ImageList]:
+    """In the order in which a store holds them."""
+    test = benchmark.test.images if isinstance(benchmark.test, QueryGallery) else benchmark.test
+    lists = {"train": benchmark.train, "test": test}
+    return lists if benchmark.selection is None else {**lists, "selection": benchmark.selection}
+
+
+def described(benchmark: Benchmark, base: Path) -> dict[str, Any]:
+    """The splits in JSON's words."""
+    splits: dict[str, Any] = {
+        split: {
+            "class_names": list(images.class_names),
+            "labels": images.labels.tolist(),
+            "paths": [os.path.relpath(path, base) for path in images.paths],
+            "boxes": boxes_of(images),
+        }
+        for split, images in split_lists(benchmark).items()
+    }
+    if isinstance(benchmark.test, QueryGallery):
+        splits["test"]["is_query"] = benchmark.test.is_query.tolist()
+        splits["test"]["is_gallery"] = benchmark.test.is_gallery.tolist()
+    return splits
+
+
+def benchmark_of(contents: Mapping[str, Any], base: Path) -> Benchmark:
+    """The opposite of `described`."""
+    lists = {split: image_list_of(values, base) for split, values in contents["splits"].items()}
+    test: ImageList | QueryGallery = lists["test"]
+    values = contents["splits"]["test"]
+    if "is_query" in values:
+        test = QueryGallery(lists["test"], np.array(values["is_query"]), np.array(values["is_gallery"]))
+    return Benchmark(contents["dataset"], lists["train"], test, lists.get("selection"), tuple(contents["notes"]))
+
+
+def image_list_of(values: Mapping[str, Any], base: Path) -> ImageList:
+    boxes = None
+    if any(box is not None for box in values["boxes"]):
+        boxes = np.array([box or [np.nan] * 4 for box in values["boxes"]])
+    paths = tuple(base / path for path in values["paths"])
+    return ImageList(paths, np.array(values["labels"], dtype=np.int64), tuple(values["class_names"]), boxes)
+
+
+def boxes_of(images: ImageList) -> list[list[float] | None]:
+    """null for none: in JSON, NaN is not a number at all."""
+    if images.boxes is None:
+        return [None] * len(images)
+    return [None if np.isnan(box).any() else box.tolist() for box in images.boxes]
+
+
+def chunks_of(benchmark: Benchmark, base: Path) -> list[Chunk]:
+    lists = split_lists(benchmark).values()
+    paths = [path for images in lists for path in images.paths]
+    boxes = [box for images in lists for box in boxes_of(images)]
+    firsts = range(0, len(paths), CHUNK_IMAGES)
+    pairs = [(tuple(paths[at : at + CHUNK_IMAGES]), tuple(boxes[at : at + CHUNK_IMAGES])) for at in firsts]
+    return [Chunk(number, *pair, source_digest(*pair, base)) for number, pair in enumerate(pairs)]
+
+
+def source_digest(paths: Sequence[Path], boxes: Sequence[list[float] | None], base: Path) -> str:
+    rows = []
+    for path, box in zip(paths, boxes, strict=True):
+        status = path.stat() if path.exists() else None
+        rows.append([os.path.relpath(path, base), status and [status.st_size, status.st_mtime_ns], box])
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+
+def num_images(chunks: Sequence[Chunk]) -> int:
+    return sum(len(chunk.paths) for chunk in chunks)
+
+
+def square_shape(num: int, size: int) -> tuple[int, ...]:
+    return (num, 3, size, size)
+
+
+def pixels_of(path: Path) -> np.memmap:
+    """Mapped so that writing to it, which torch insists on, would not reach the file."""
+    return np.load(path / PIXELS, mmap_mode="c")
+
+
+def has_shape(path: Path, shape: tuple[int, ...]) -> bool:
+    try:
+        return pixels_of(path).shape == shape
+    except (OSError, ValueError):  # not there, or cut short
+        return False
+
+
+def digest(pixels: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(pixels).data).hexdigest()
+
+
+def read_log(path: Path) -> dict[int, dict[str, Any]]:
+    """The newest line of each chunk; one that was cut short does not count."""
+    log: dict[int, dict[str, Any]] = {}
+    if (path / CHUNKS).is_file():
+        for line in (path / CHUNKS).read_text().splitlines():
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            log[record["chunk"]] = record
+    return log
+
+
+def write(path: Path, text: str) -> None:
+    """All of it or nothing."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text)
+    os.replace(part, path)

@@ -1,0 +1,123 @@
+"""What every loss must do: one finite number, smooth enough to learn from, that sees triplets and not positions."""
+
+import pytest
+import torch
+
+from pads.config import Part, build
+from pads.errors import UserError
+from pads.losses import LOSSES
+from pads.sampling import Triplets, draw_triplets
+from pads.sampling.rules import Random
+
+every_loss = pytest.mark.parametrize("name", LOSSES)
+HINGES = ("triplet", "margin")
+"""Losses whose law is that they are content: zero once every class is far enough from the others."""
+
+
+def make(name, **options):
+    return build(LOSSES, Part(name, options), "loss", num_classes=8)
+
+
+@pytest.fixture
+def triplets(batch, generator):
+    return draw_triplets(*batch, Random(), generator=generator)
+
+
+@every_loss
+def test_every_loss_is_one_finite_number_with_a_finite_gradient(name, batch, triplets):
+    embeddings, labels = batch
+    embeddings, loss_fn = embeddings.clone().requires_grad_(), make(name)
+    loss = loss_fn(embeddings, labels, triplets)
+    loss.backward()
+    assert loss.shape == ()
+    assert loss.isfinite()
+    assert loss > 0
+    assert embeddings.grad.isfinite().all()
+    assert embeddings.grad.abs().sum() > 0
+    for parameter in loss_fn.parameters():
+        assert parameter.grad is not None
+        assert parameter.grad.isfinite().all()
+
+
+@every_loss
+def test_the_gradient_of_every_loss_is_that_of_finite_differences(name, generator):
+    embeddings = torch.randn(6, 4, generator=generator, dtype=torch.float64).mul(0.4).requires_grad_()
+    labels = torch.tensor([0, 0, 1, 1, 2, 2])
+    triplets = Triplets(torch.arange(6), torch.tensor([1, 0, 3, 2, 5, 4]), torch.tensor([2, 4, 5, 0, 1, 3]))
+    loss_fn = make(name).double()
+    assert loss_fn(embeddings, labels, triplets) > 0
+    assert torch.autograd.gradcheck(lambda e: loss_fn(e, labels, triplets), embeddings, eps=1e-7, atol=1e-5)
+
+
+@every_loss
+def test_a_step_down_the_gradient_lowers_every_loss(name, batch, triplets):
+    embeddings, labels = batch
+    embeddings, loss_fn = embeddings.clone().requires_grad_(), make(name)
+    before = loss_fn(embeddings, labels, triplets)
+    before.backward()
+    after = loss_fn(embeddings.detach() - 0.01 * embeddings.grad, labels, triplets)
+    assert after < before
+
+
+@every_loss
+def test_every_loss_prefers_a_perfect_embedding_to_a_random_one(name, batch, triplets):
+    embeddings, labels = batch
+    perfect = make(name)(torch.eye(16)[labels], labels, triplets)
+    assert perfect < make(name)(embeddings, labels, triplets)
+    if name in HINGES:
+        assert perfect == 0
+
+
+@every_loss
+def test_the_order_of_batch_and_triplets_means_nothing_to_any_loss(name, batch, triplets, generator):
+    embeddings, labels = batch
+    order, turn = torch.randperm(32, generator=generator), torch.randperm(32, generator=generator)
+    place = order.argsort()
+    moved = Triplets(*(place[indices][turn] for indices in triplets))
+    loss = make(name)(embeddings, labels, triplets)
+    torch.testing.assert_close(make(name)(embeddings[order], labels[order], moved), loss)
+
+
+@every_loss
+@pytest.mark.parametrize("embeddings", [torch.ones(4, 3), torch.eye(4)], ids=["collapsed", "perfect"])
+def test_every_loss_has_a_finite_gradient_where_images_coincide(name, embeddings):
+    """Anchors that are their own positive or their own negative, too: the authors' code draws them."""
+    embeddings, labels = torch.nn.functional.normalize(embeddings).requires_grad_(), torch.tensor([0, 0, 1, 1])
+    loss = make(name)(
+        embeddings, labels, Triplets(torch.arange(4), torch.tensor([0, 1, 3, 2]), torch.tensor([0, 2, 2, 1]))
+    )
+    loss.backward()
+    assert loss.isfinite()
+    assert embeddings.grad.isfinite().all()
+
+
+@every_loss
+def test_every_loss_continues_from_a_saved_state(name, batch, triplets, round_trip):
+    embeddings, labels = batch
+    loss_fn = make(name)
+    with torch.no_grad():
+        for parameter in loss_fn.parameters():
+            parameter.mul_(0.9)
+    fresh = make(name)
+    fresh.load_state_dict(round_trip(loss_fn.state_dict()))
+    assert torch.equal(fresh(embeddings, labels, triplets), loss_fn(embeddings, labels, triplets))
+
+
+@every_loss
+def test_violations_are_a_share_of_the_triplets(name, batch, triplets):
+    """Not every loss counts them; one that does says 0 of a loss of 0, and more than 0 of a loss."""
+    embeddings, labels = batch
+    violations = getattr(make(name), "violations", None)
+    if violations is None:
+        assert name not in HINGES
+        return
+    assert 0 < violations(embeddings, labels, triplets) <= 1
+    assert violations(torch.eye(16)[labels], labels, triplets) == 0
+
+
+@every_loss
+def test_every_loss_refuses_an_option_that_it_does_not_have(name):
+    with pytest.raises(
+        UserError, match=r"there is no option 'loss\.options\.marginn'; did you mean loss\.options\.margin"
+    ):
+        make(name, marginn=0.1)

@@ -1,0 +1,90 @@
+"""What every recipe must give: a config that survives a file, passes the checks of a run, and can be built."""
+
+import copy
+
+import pytest
+import torch
+
+from pads.config import Config, build, from_json, to_json, with_settings
+from pads.data.views import Preprocessing
+from pads.losses import LOSSES
+from pads.recipes import CODE_BINS, PAPER_BINS, RECIPES
+from pads.sampling import draw_triplets
+from pads.train import build_network, check, make_curriculum, reported
+
+every_recipe = pytest.mark.parametrize("name", RECIPES)
+
+
+@every_recipe
+def test_every_recipe_is_a_config_and_says_in_one_line_what_it_is(name):
+    assert isinstance(RECIPES[name](), Config)
+    assert 10 < len((RECIPES[name].__doc__ or "").strip().splitlines()[0]) < 100
+
+
+@every_recipe
+def test_every_recipe_survives_a_file(name):
+    config = RECIPES[name]()
+    assert from_json(to_json(config)) == config
+    assert to_json(from_json(to_json(config))) == to_json(config)
+
+
+@every_recipe
+def test_every_recipe_passes_the_checks_of_a_run_also_after_a_file(name):
+    check(RECIPES[name]())
+    check(from_json(to_json(RECIPES[name]())))
+
+
+@every_recipe
+def test_the_parts_of_every_recipe_can_be_built_and_work_together(name, generator):
+    """One step of training on made-up pictures, by the parts and the sizes of the recipe."""
+    config = RECIPES[name]()
+    network, curriculum = build_network(config).train(), make_curriculum(config)
+    loss_fn = build(LOSSES, config.loss, "loss", num_classes=4)
+    preprocessing = Preprocessing.of(config.data, config.network)
+    store_size = config.data.store_size
+    pixels = torch.randint(256, (8, 3, store_size, store_size), dtype=torch.uint8, generator=generator)
+    images = preprocessing.for_training(pixels, torch.tensor([[100, 80]]).repeat(8, 1), generator)
+    assert images.shape == (8, 3, config.data.image_size, config.data.image_size)
+    labels, sampling = torch.arange(4).repeat_interleave(2), config.sampling
+    embeddings = network(images)
+    assert embeddings.shape == (8, config.network.embedding_dim)
+    drawn = draw_triplets(
+        embeddings,
+        labels,
+        curriculum.rule,
+        negatives_from=sampling.negatives_from,
+        anchor_as_positive=sampling.anchor_as_positive,
+        rho=sampling.rho,
+        generator=generator,
+    )
+    loss = loss_fn(embeddings, labels, drawn)
+    loss.backward()
+    assert loss.isfinite()
+
+
+@every_recipe
+def test_the_metrics_that_every_recipe_adapts_to_are_among_those_that_it_reports(name):
+    config = RECIPES[name]()
+    assert set(make_curriculum(config).metrics) <= set(reported(config))
+
+
+def test_changing_one_recipe_leaves_the_others_as_they_are():
+    before = copy.deepcopy((PAPER_BINS, CODE_BINS)), [to_json(recipe()) for recipe in RECIPES.values()]
+    for recipe in RECIPES.values():
+        changed = with_settings(recipe(), ["curriculum.options.bins.num_bins=7", "loss.options.beta=3", "seed=9"])
+        assert changed != recipe()
+    assert before == ((PAPER_BINS, CODE_BINS), [to_json(recipe()) for recipe in RECIPES.values()])
+
+
+def test_the_two_readings_of_the_paper_differ_where_the_design_says_so():
+    paper, code = RECIPES["emoji-pads"](), RECIPES["emoji-pads-code"]()
+    bins = {name: config.curriculum.options["bins"] for name, config in (("paper", paper), ("code", code))}
+    assert (bins["paper"]["num_bins"], bins["code"]["num_bins"]) == (30, 29)
+    assert make_curriculum(paper).distribution.drawing == "bin then image"
+    assert make_curriculum(code).distribution.drawing == "weight per image"
+    assert make_curriculum(paper).distribution.tails == "exclude"
+    assert make_curriculum(code).distribution.tails == "merge"
+    assert (paper.sampling.negatives_from, code.sampling.negatives_from) == ("all but the anchor", "all")
+    assert (paper.sampling.anchor_as_positive, code.sampling.anchor_as_positive) == (False, True)
+    assert make_curriculum(paper).agent.critic_target == "return"
+    assert make_curriculum(code).agent.critic_target == "metric"

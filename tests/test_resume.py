@@ -1,0 +1,229 @@
+"""A run that is killed, however often and wherever, ends as one that was never stopped: to the bit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from pads.config import Config, with_settings
+from pads.errors import UserError
+from pads.recipes import RECIPES
+from pads.runs import RunFolder
+from pads.runs.checkpoint import load_state
+from pads.train import resume, train
+
+SETTINGS = [
+    "data.image_size=16",
+    "data.resize=18",
+    "data.store_size=18",
+    "data.classes_per_batch=4",
+    "data.samples_per_class=2",
+    "data.reward_share=0.2",
+    "data.selection_share=0.2",
+    "num_epochs=6",
+    "adapt_every=3",
+    "log_every=2",
+    "threads=1",
+    "test_curve_every=2",
+]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory) -> Path:
+    """14 classes of 6 noisy pictures: enough for four roles."""
+    root, noise = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
+    for label in range(14):
+        (root / f"class-{label:02d}").mkdir()
+        colour = noise.integers(0, 255, (1, 1, 3))
+        for number in range(6):
+            pixels = np.clip(colour + noise.normal(0, 60, (20, 24, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(root / f"class-{label:02d}" / f"{number}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def config(photos) -> Config:
+    recipe = RECIPES["folder"]()
+    return with_settings(replace(recipe, recipe="folder", data=replace(recipe.data, root=str(photos))), SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def never_stopped(config, tmp_path_factory) -> RunFolder:
+    return train(config, tmp_path_factory.mktemp("runs") / "never-stopped")
+
+
+def differences(a, b, where="") -> list[str]:
+    """The places where two nested states differ by a single bit."""
+    if isinstance(a, torch.Tensor):
+        return [] if torch.equal(a, b) else [where]
+    if isinstance(a, dict):
+        assert a.keys() == b.keys(), where
+        return [place for key in a for place in differences(a[key], b[key], f"{where}.{key}")]
+    if isinstance(a, list):
+        assert len(a) == len(b), where
+        return [place for i in range(len(a)) for place in differences(a[i], b[i], f"{where}.{i}")]
+    return [] if a == b else [where]
+
+
+def assert_same(run: RunFolder, reference: RunFolder) -> None:
+    for name in ("events.jsonl", "metrics.json", "test_curve.jsonl", "config.json"):
+        assert (run.path / name).read_bytes() == (reference.path / name).read_bytes(), name
+    assert [p.name for p in run.checkpoints()] == [p.name for p in reference.checkpoints()]
+    for ours, theirs in zip(run.checkpoints(), reference.checkpoints(), strict=True):
+        assert differences(load_state(ours), load_state(theirs)) == []
+    assert differences(load_state(run.selected_path), load_state(reference.selected_path)) == []
+
+
+def run_until_killed(start, owner, name: str, call: int) -> None:
+    """Runs `start` in a child process that kills itself at that call of owner.name, in the middle of the work."""
+    child = os.fork()
+    if child == 0:
+        original, calls = getattr(owner, name), [0]
+
+        def deadly(*arguments, **options):
+            calls[0] += 1
+            if calls[0] == call:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return original(*arguments, **options)
+
+        setattr(owner, name, deadly)
+        try:
+            start()
+        finally:
+            os._exit(0)  # not reached by a process that was killed
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status), "the run ended before it was killed: the test asks for a call that never comes"
+    assert os.WTERMSIG(status) == signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "first", "second"),
+    [
+        (torch.optim.Adam, "step", 3, 4),  # before the first checkpoint, and again soon after
+        (torch.optim.Adam, "step", 13, 9),  # inside an epoch
+        (RunFolder, "append", 11, 9),  # events written that no checkpoint knows of
+        (os, "replace", 5, 3),  # a checkpoint is written but not yet renamed
+        (os, "fsync", 8, 4),  # a checkpoint is half way to the disk
+    ],
+)
+def test_a_run_killed_twice_and_resumed_is_the_same_to_the_bit(config, never_stopped, tmp_path, owner, name, first, second):
+    run = tmp_path / "run"
+    run_until_killed(lambda: train(config, run), owner, name, first)
+    run_until_killed(lambda: resume(run), owner, name, second)
+    assert_same(resume(run), never_stopped)
+
+
+def test_the_same_config_and_seed_give_the_same_bits_and_another_seed_does_not(config, never_stopped, tmp_path):
+    assert_same(train(config, tmp_path / "again"), never_stopped)
+    other = train(replace(config, seed=1), tmp_path / "other")
+    assert (other.path / "events.jsonl").read_bytes() != (never_stopped.path / "events.jsonl").read_bytes()
+
+
+def test_training_leaves_the_callers_random_state_and_threads_alone(config, tmp_path):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    train(replace(config, num_epochs=1), tmp_path / "run")
+    assert torch.equal(torch.rand(3), expected)
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "pads", *arguments]
+
+
+def test_the_command_survives_sigkill_and_sigint(photos, config, never_stopped, tmp_path):
+    """The real thing: a process, killed at some moment, resumed, interrupted by Ctrl-C, resumed."""
+    run, settings = tmp_path / "run", [word for setting in SETTINGS for word in ("--set", setting)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command("train", "folder", "--data", str(photos), "--run", str(run), *settings),
+        env=environment,
+        stdout=subprocess.DEVNULL,
+    )
+    wait_for_events(run, 6, process)
+    process.kill()
+    process.wait()
+    before = len((run / "events.jsonl").read_bytes().splitlines())
+
+    process = subprocess.Popen(
+        command("train", "--resume", str(run)), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_for_events(run, before + 2, process)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    if process.returncode != 0:  # on a very quick machine the run may just have ended
+        assert process.returncode == 130, errors
+        assert f"pads train --resume {run}" in output
+        assert "Traceback" not in errors
+
+    subprocess.run(command("train", "--resume", str(run)), env=environment, check=True, stdout=subprocess.DEVNULL)
+    assert_same(RunFolder.open(run), never_stopped)
+
+
+def wait_for_events(run: Path, number: int, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 60
+    events = run / "events.jsonl"
+    while time.monotonic() < deadline and process.poll() is None:
+        if events.exists() and len(events.read_bytes().splitlines()) >= number:
+            return
+        time.sleep(0.01)
+    assert process.poll() is not None, "the run wrote too few events in a minute"
+
+
+def test_a_second_process_on_the_same_run_is_refused(config, tmp_path):
+    run = RunFolder.create(tmp_path / "run", config)
+    with run:
+        refused = subprocess.run(command("train", "--resume", str(run.path)), capture_output=True, text=True)
+        assert refused.returncode != 0
+        assert "another process is training" in refused.stderr
+        assert "Traceback" not in refused.stderr
+    with RunFolder.open(run.path):
+        assert not run.is_finished
+
+
+def test_a_finished_run_is_left_as_it_is(never_stopped):
+    before = {path: path.stat().st_mtime_ns for path in never_stopped.path.rglob("*") if path.is_file()}
+    resume(never_stopped.path)
+    assert before == {path: path.stat().st_mtime_ns for path in never_stopped.path.rglob("*") if path.is_file()}
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_spares_the_checkpoints(config, tmp_path, monkeypatch):
+    from pads.losses.margin import MarginLoss
+
+    forward, calls = MarginLoss.forward, [0]
+
+    def broken(self, *arguments):
+        calls[0] += 1
+        return forward(self, *arguments) * (float("nan") if calls[0] > 12 else 1.0)
+
+    monkeypatch.setattr(MarginLoss, "forward", broken)
+    with pytest.raises(UserError, match="no longer a finite number"):
+        train(config, tmp_path / "run")
+    run = RunFolder.open(tmp_path / "run")
+    state = run.load_checkpoint()
+    assert state is not None
+    assert all(tensor.isfinite().all() for tensor in state["network"].values())
+
+
+def test_events_say_what_protocol_7_asks_for(never_stopped):
+    events = [json.loads(line) for line in (never_stopped.path / "events.jsonl").read_text().splitlines()]
+    kinds = {event["event"] for event in events}
+    assert kinds == {"training", "adaptation", "selection"}
+    adaptation = [event for event in events if event["event"] == "adaptation"][-1]
+    assert len(adaptation["distribution"]) == len(adaptation["actions"]) == len(adaptation["policy_entropies"]) == 30
+    assert sum(adaptation["distribution"]) == pytest.approx(1)
+    assert adaptation["reward"] in (-1, 0, 1)
+    assert {"perplexity", "clipped_share", "policy_entropy", "recall@1", "nmi", "intra", "inter"} <= adaptation.keys()
+    training = [event for event in events if event["event"] == "training"][-1]
+    assert sum(training["drawn"]) + training["below_share"] + training["above_share"] == pytest.approx(1)
+    assert {"loss", "violation_share", "positive_is_anchor_share", "negative_of_class_share"} <= training.keys()
+    assert "seconds" not in (never_stopped.path / "events.jsonl").read_text()
