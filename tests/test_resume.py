@@ -162,7 +162,7 @@ def test_the_command_survives_sigkill_and_sigint(photos, config, never_stopped, 
     output, errors = process.communicate(timeout=60)
     if process.returncode != 0:  # on a very quick machine the run may just have ended
         assert process.returncode == 130, errors
-        assert f"pads train --resume {run}" in output
+        assert f"pads train --resume {run}" in output + errors
         assert "Traceback" not in errors
 
     subprocess.run(command("train", "--resume", str(run)), env=environment, check=True, stdout=subprocess.DEVNULL)

@@ -28,7 +28,7 @@ class Part:
 @dataclass(frozen=True)
 class Data:
     name: str = "emoji"
-    """A data set of `pads.DATASETS`: emoji, folder, csv."""
+    """A data set of `pads.DATASETS`: emoji, cub200, cars196, sop, inshop, folder, csv."""
     root: str | None = None
     """Where the images are (`--data DIR`)."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -57,6 +57,8 @@ class Data:
     """Images per class are picked `random` or `evenly spaced`."""
     split_seed: int = 0
     """Seed of the splits; the same for all seeds of a run, so that these are compared on the same split."""
+    store_on: str = "auto"
+    """Where the decoded images are kept: `gpu`, `memory`, `disk` (a prepared store), or `auto`, what there is room for."""
     skip_bad_images: bool = False
     """Go on without images that cannot be read (`--skip-bad-images`)."""
     paper_protocol: bool = False
@@ -136,6 +138,10 @@ class Config:
     """CPU threads; null for torch's own choice. The same number gives the same bits."""
     device: str = "auto"
     """`auto`, `cpu`, `cuda`, ..."""
+    precision: str = "float32"
+    """Of the backbone: `float32`, `tf32` or `bfloat16`."""
+    compiled: bool = False
+    """On a GPU: compile the network and replay the training step as one CUDA graph. It takes a minute and pays on long runs."""
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
@@ -154,7 +160,7 @@ def from_dict(values: Mapping[str, Any], kind: type[T] = Config, where: str = ""
     hints = typing.get_type_hints(kind)
     for key in values:
         if key not in hints:
-            raise unknown("key", where + key, [where + name for name in hints])
+            raise unknown("key", key, hints, where)
     for needed in dataclasses.fields(kind):  # type: ignore[arg-type]
         has_default = needed.default is not dataclasses.MISSING or needed.default_factory is not dataclasses.MISSING
         if needed.name not in values and not has_default:
@@ -272,7 +278,7 @@ def call(maker: Callable[..., T], options: Mapping[str, Any], where: str, **give
     names = option_names(maker)
     for key, value in options.items():
         if key not in names:
-            raise unknown("option", f"{where}.{key}", [f"{where}.{name}" for name in names if name not in given])
+            raise unknown("option", key, [name for name in names if name not in given], f"{where}.")
         hint = option_types(maker).get(key, Any)
         if not fits(value, hint):
             raise UserError(f"{where}.{key} must be {readable(hint)}, not {value!r}.")
@@ -306,11 +312,12 @@ def fits(value: Any, hint: Any) -> bool:
     return isinstance(value, hint) if hint in (str, bool, type(None)) else True
 
 
-def unknown(kind: str, name: str, right: Iterable[str]) -> UserError:
+def unknown(kind: str, name: str, right: Iterable[str], where: str = "") -> UserError:
+    """Refuses a name; `where` goes before it and before the right ones, and would make all of them look alike."""
     right = list(right)
-    if not right:
-        return UserError(f"there is no {kind} {name!r}; there are none.")
     near = difflib.get_close_matches(name, right, n=3, cutoff=0.5)
     if near:
-        return UserError(f"there is no {kind} {name!r}; did you mean {' or '.join(near)}?")
-    return UserError(f"there is no {kind} {name!r}; there are: {', '.join(right)}.")
+        advice = f"did you mean {' or '.join(where + name for name in near)}?"
+    else:
+        advice = f"there are: {', '.join(where + name for name in right)}." if right else "there are none."
+    return UserError(f"there is no {kind} {where + name!r}; {advice}")

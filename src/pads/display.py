@@ -134,16 +134,16 @@ class Seen:
         used = {role: size for role, size in self.splits.items() if size["images"]}
         return "images/classes: " + ", ".join(f"{k} {v['images']:,}/{v['classes']:,}" for k, v in used.items())
 
-    def figures(self) -> dict[str, tuple[str, Text]]:
-        """What there is to follow: the newest value of each figure in words, and how it came there as a picture."""
-        figures = {"loss": (f"{self.losses[-1]:.4f}" if self.losses else "-", sparkline(self.losses, "yellow"))}
+    def figures(self, width: int) -> dict[str, tuple[str, Text]]:
+        """What there is to follow: the newest value of each figure, and a picture of the last ones that fit the width."""
+        losses, rewards, recalls = self.losses[-width:], self.rewards[-width:], self.recalls[-width:]
+        figures = {"loss": (f"{losses[-1]:.4f}" if losses else "-", sparkline(losses, "yellow"))}
         if self.is_learned:
-            reward = f"{self.rewards[-1]:+.0f}" if self.rewards else "-"
-            figures["reward"] = (reward, Text.assemble(*map(reward_mark, self.rewards)))
+            reward = f"{rewards[-1]:+.0f}".replace("+0", "0") if rewards else "-"
+            figures["reward"] = (reward, Text.assemble(*map(reward_mark, rewards)))
         if self.is_selected:
-            recall = f"{100 * self.recalls[-1]:.1f} %" if self.recalls else "-"
             name = "test R@1" if self.config.data.paper_protocol else "validation R@1"
-            figures[name] = (recall, sparkline(self.recalls, "green"))
+            figures[name] = (f"{100 * recalls[-1]:.1f} %" if recalls else "-", sparkline(recalls, "green"))
         return figures
 
     def time_left(self) -> str:
@@ -166,7 +166,7 @@ class PlainLines:
         elif kind == "start":
             say(f"{seen.headline()}\n{seen.sizes()}", self.console)
         elif kind == ("selection" if seen.run and seen.is_selected else "training"):
-            words = "  ".join(f"{name} {value}" for name, (value, _) in seen.figures().items() if value != "-")
+            words = "  ".join(f"{name} {value}" for name, (value, _) in seen.figures(1).items() if value != "-")
             # an epoch is measured when it is over, by when the next is under way
             epoch = f"epoch {values['epoch']}/{seen.config.num_epochs}  " if "epoch" in values else ""
             say(f"step {step:,}/{seen.num_steps:,}  {epoch}{words}  {seen.time_left()} left", self.console)
@@ -200,7 +200,7 @@ class LiveDisplay:
             print_figures(values, self.seen.run, self.console)
             return
         if self.live is None:
-            self.live = Live(console=self.console, refresh_per_second=8, get_renderable=self.render)
+            self.live = Live(console=self.console, refresh_per_second=4, get_renderable=self.render)
             self.live.start()
 
     def render(self) -> RenderableType:
@@ -225,8 +225,8 @@ class LiveDisplay:
         grid = Table.grid(padding=(0, 2, 0, 0))
         grid.add_column(style="dim")
         grid.add_column(style="bold", justify="right", min_width=7)
-        for name, (value, picture) in self.seen.figures().items():
-            grid.add_row(name, value, picture[-max(1, self.width - 30) :])
+        for name, (value, picture) in self.seen.figures(max(1, self.width - 30)).items():
+            grid.add_row(name, value, picture)
         return grid
 
     def charts(self) -> RenderableType:

@@ -40,9 +40,12 @@ def evaluate(
 
 
 def embed(network: Callable[[Tensor], Tensor], images: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """Embeddings and labels of all images. The network is in evaluation mode meanwhile and as it was afterwards."""
-    with evaluation_mode(network), torch.inference_mode():
-        pairs = [(network(images_BCHW), labels_B) for images_BCHW, labels_B in images]
+    """Embeddings and labels of all images. The network is in evaluation mode meanwhile and as it was afterwards.
+
+    A batch may be filled up with images beyond its labels, to keep its shape; these are left out.
+    """
+    with evaluation_mode(network), torch.no_grad():
+        pairs = [(network(images_BCHW)[: len(labels_B)], labels_B) for images_BCHW, labels_B in images]
     if not pairs:
         raise UserError("there is no image to evaluate: give a split that is not empty.")
     return torch.cat([embeddings for embeddings, _ in pairs]), torch.cat([labels for _, labels in pairs])
@@ -63,5 +66,7 @@ def evaluation_mode(network: Callable[[Tensor], Tensor]) -> Iterator[None]:
 
 
 def raw_pixels(images_BCHW: Tensor) -> Tensor:
-    """The picture itself as its embedding: what a trained network has to beat."""
+    """The picture itself as its embedding, at most 32 x 32 pixels of it: what a trained network has to beat."""
+    if images_BCHW.shape[-1] > 32:
+        images_BCHW = F.adaptive_avg_pool2d(images_BCHW, 32)
     return F.normalize(images_BCHW.flatten(1), dim=1)

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from pads.config import Config, lookup
 from pads.data.store import read_square
-from pads.data.views import EVALUATION_BATCH, Preprocessing, load_views
+from pads.data.views import Preprocessing, load_views
 from pads.errors import UserError
 from pads.evaluate import evaluate
 from pads.networks import EmbeddingNetwork
 from pads.runs import RunFolder
 from pads.train import build_network, fixed_threads, nobody, pick_device, reported
 
+BATCH = 128
 SPLITS = ("test", "selection", "reward", "train")
 
 
@@ -34,7 +35,7 @@ class Model:
         single = isinstance(images, str | Path | np.ndarray) or hasattr(images, "convert")
         listed = [images] if single else list(images)
         device = next(self.network.parameters()).device
-        vectors = [self._embed_batch(listed[at : at + EVALUATION_BATCH], device) for at in range(0, len(listed), EVALUATION_BATCH)]
+        vectors = [self._embed_batch(listed[at : at + BATCH], device) for at in range(0, len(listed), BATCH)]
         return torch.cat(vectors) if vectors else torch.empty(0, self.config.network.embedding_dim)
 
     def _embed_batch(self, images: Iterable[Any], device: torch.device) -> Tensor:

@@ -89,6 +89,94 @@ def csv() -> Config:
     return replace(config, data=replace(config.data, name="csv"))
 
 
+# -- the real benchmarks, in the authors' settings (docs/benchmarks.md) -------------------------------------------------
+
+
+def cub200_margin_udist() -> Config:
+    """CUB200-2011, ResNet-50, margin loss (beta 1.2), distance-weighted sampling"""
+    return Config(
+        data=Data(name="cub200", augmentation="random resized crop", classes_per_batch=56, samples_per_class=2),
+        network=Network("resnet50", embedding_dim=128, frozen_batch_norm=True),
+        loss=Part("margin", {"beta": 1.2}),
+        curriculum=Part("distance-weighted"),
+        optimiser=Optimiser(learning_rate=1e-5, weight_decay=4e-4, loss_learning_rate=1e-3, milestones=(150,), factor=0.3),
+        num_epochs=300,
+        precision="bfloat16",
+        compiled=True,
+    )
+
+
+def cub200_margin_pads() -> Config:
+    """CUB200-2011, ResNet-50, margin loss (beta 0.6), the adaptive sampler: the paper's main experiment"""
+    return with_pads(replace(cub200_margin_udist(), loss=Part("margin", {"beta": 0.6})))
+
+
+def cub200_margin_pads_code() -> Config:
+    """CUB200-2011, the same as the authors' code does it, reward Recall@1"""
+    config = with_pads(replace(cub200_margin_udist(), loss=Part("margin", {"beta": 0.6})), "code")
+    options = {**config.curriculum.options, "reward": "recall@1"}
+    return replace(
+        config,
+        curriculum=Part("learned", options),
+        data=replace(config.data, reward_pick="evenly spaced"),
+    )
+
+
+def cub200_triplet_semihard() -> Config:
+    """CUB200-2011, ResNet-50, triplet loss, the nearest semi-hard negative"""
+    return replace(cub200_margin_udist(), loss=Part("triplet"), curriculum=Part("semihard"))
+
+
+def cub200_triplet_udist() -> Config:
+    """CUB200-2011, ResNet-50, triplet loss, distance-weighted sampling"""
+    return replace(cub200_margin_udist(), loss=Part("triplet"))
+
+
+def cub200_triplet_pads() -> Config:
+    """CUB200-2011, ResNet-50, triplet loss, the adaptive sampler"""
+    return with_pads(cub200_triplet_udist())
+
+
+def on_cars196(config: Config) -> Config:
+    data = replace(config.data, name="cars196", classes_per_batch=28, samples_per_class=4, reward_share=0.10)
+    optimiser = replace(config.optimiser, loss_learning_rate=5e-4, milestones=(140,))
+    return replace(config, data=data, optimiser=optimiser)
+
+
+def cars196_margin_udist() -> Config:
+    """CARS196, ResNet-50, margin loss (beta 1.2), distance-weighted sampling"""
+    return on_cars196(cub200_margin_udist())
+
+
+def cars196_margin_pads() -> Config:
+    """CARS196, ResNet-50, margin loss (beta 0.6), the adaptive sampler"""
+    return on_cars196(cub200_margin_pads())
+
+
+def cars196_margin_pads_code() -> Config:
+    """CARS196, the same as the authors' code does it"""
+    return on_cars196(with_pads(replace(cub200_margin_udist(), loss=Part("margin", {"beta": 0.6})), "code"))
+
+
+def on_sop(config: Config) -> Config:
+    data = replace(config.data, name="sop", reward_share=0.10, reward_split="by class")
+    optimiser = replace(config.optimiser, milestones=(80,))
+    loss = Part("margin", {"beta": 1.2}) if config.loss.name == "margin" else config.loss
+    return replace(
+        config, data=data, optimiser=optimiser, loss=loss, num_epochs=120, adapt_every=60, recall_at=(1, 10, 100, 1000)
+    )
+
+
+def sop_margin_udist() -> Config:
+    """Stanford Online Products, ResNet-50, margin loss (beta 1.2), distance-weighted sampling"""
+    return on_sop(cub200_margin_udist())
+
+
+def sop_margin_pads() -> Config:
+    """Stanford Online Products, ResNet-50, margin loss (beta 1.2), the adaptive sampler"""
+    return on_sop(cub200_margin_pads())
+
+
 RECIPES: dict[str, Callable[[], Config]] = {
     "emoji-pads": emoji_pads,
     "emoji-pads-code": emoji_pads_code,
@@ -97,4 +185,15 @@ RECIPES: dict[str, Callable[[], Config]] = {
     "emoji-random": emoji_random,
     "folder": folder,
     "csv": csv,
+    "cub200-margin-udist": cub200_margin_udist,
+    "cub200-margin-pads": cub200_margin_pads,
+    "cub200-margin-pads-code": cub200_margin_pads_code,
+    "cub200-triplet-semihard": cub200_triplet_semihard,
+    "cub200-triplet-udist": cub200_triplet_udist,
+    "cub200-triplet-pads": cub200_triplet_pads,
+    "cars196-margin-udist": cars196_margin_udist,
+    "cars196-margin-pads": cars196_margin_pads,
+    "cars196-margin-pads-code": cars196_margin_pads_code,
+    "sop-margin-udist": sop_margin_udist,
+    "sop-margin-pads": sop_margin_pads,
 }

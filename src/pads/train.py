@@ -27,6 +27,7 @@ from pads.losses import LOSSES
 from pads.networks import BACKBONES, EmbeddingNetwork, build_backbone, find_weights, load_weights, seeded
 from pads.runs import RunFolder, next_free
 from pads.sampling import BinDistribution, Triplets, bin_distribution, draw_triplets, triplet_statistics
+from pads.speed import CapturedStep, float32_rounding
 
 Watch = Callable[[str, int, Mapping[str, Any]], None]
 """Called with (kind of event, step, values) as the run goes on; it looks, and nothing depends on it."""
@@ -56,7 +57,7 @@ def resume(run: RunFolder | Path | str, *, watch: Watch | None = None) -> RunFol
 
 def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder:
     """The training loop, from the newest checkpoint of the run or from the start, to the final figures."""
-    with fixed_threads(config.threads), stop_requests() as stop_requested:
+    with fixed_threads(config.threads), float32_rounding(config.precision), stop_requests() as stop_requested:
         network, loss_fn, curriculum = build_parts(config, views)
         optimiser = build_optimiser(config.optimiser, network, loss_fn)
         generator = torch.Generator(views.device).manual_seed(config.seed)
@@ -70,24 +71,27 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
         num_steps = config.num_epochs * steps_per_epoch
         watch("start", step, {"run": str(run.path), "num_steps": num_steps, "config": config, "splits": views.sizes()})
 
+        def update_network(picked_B: Tensor) -> None:
+            """Alg. 1, "Update DML model": I_a and I_p at random from the batch, I_n ~ p(I_n | I_a)."""
+            images_BCHW, labels_B = views.train.training_batch(picked_B, generator)
+            embeddings_BD = network(images_BCHW)
+            triplets = draw_triplets(embeddings_BD, labels_B, curriculum.rule, **asdict(config.sampling), generator=generator)
+            loss = loss_fn(embeddings_BD, labels_B, triplets)
+            optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            optimiser.step()
+            drawn.add(loss.detach(), embeddings_BD.detach(), labels_B, triplets, loss_fn)
+
         network.train()
+        update = CapturedStep(update_network, generator) if config.compiled and views.on_gpu else update_network
         for epoch in range(step // steps_per_epoch, config.num_epochs):
             set_learning_rates(optimiser, config.optimiser, epoch)
             for picked_B in epoch_batches(config, views, epoch)[step % steps_per_epoch :]:
                 if stop_requested():
                     save(run, parts, generator, selected, step)
                     raise KeyboardInterrupt(f"saved at step {step} of {num_steps}")
-
-                # Alg. 1, "Update DML model": I_a and I_p at random from the batch, I_n ~ p(I_n | I_a)
-                images_BCHW, labels_B = views.train.training_batch(picked_B, generator)
-                embeddings_BD = network(images_BCHW)
-                triplets = draw_triplets(embeddings_BD, labels_B, curriculum.rule, **asdict(config.sampling), generator=generator)
-                loss = loss_fn(embeddings_BD, labels_B, triplets)
-                optimiser.zero_grad(set_to_none=True)
-                loss.backward()
-                optimiser.step()
+                update(picked_B)
                 step += 1
-                drawn.add(loss.detach(), embeddings_BD.detach(), labels_B, triplets, loss_fn)
                 watch("step", step, {})
 
                 if step % config.log_every == 0:
@@ -118,7 +122,11 @@ def build_network(config: Config) -> EmbeddingNetwork:
     with seeded(config.seed):
         backbone = build_backbone(options.backbone, pooling=options.pooling)
         return EmbeddingNetwork(
-            backbone, options.embedding_dim, frozen_batch_norm=options.frozen_batch_norm, normalise=options.normalise
+            backbone,
+            options.embedding_dim,
+            frozen_batch_norm=options.frozen_batch_norm,
+            normalise=options.normalise,
+            bfloat16=config.precision == "bfloat16",
         )
 
 
@@ -133,6 +141,8 @@ def start_network(config: Config) -> EmbeddingNetwork:
 
 def build_parts(config: Config, views: Views) -> tuple[EmbeddingNetwork, nn.Module, Curriculum]:
     network = start_network(config).to(views.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if config.compiled and views.device.type == "cuda":
+        network.compile(dynamic=False)
     loss_fn = build(LOSSES, config.loss, "loss", num_classes=views.train.num_classes).to(views.device)
     curriculum = make_curriculum(config)
     if curriculum.metrics and config.adapt_every and len(views.reward) == 0:
@@ -150,14 +160,20 @@ def build_optimiser(options: Optimiser, network: nn.Module, loss_fn: nn.Module) 
         {"params": list(network.parameters()), "initial_lr": options.learning_rate, "weight_decay": options.weight_decay},
         {"params": [p for p in loss_fn.parameters() if p.requires_grad], "initial_lr": options.loss_learning_rate},
     ]
-    return torch.optim.Adam([group for group in groups if group["params"]], lr=options.learning_rate)
+    on_gpu = groups[0]["params"][0].is_cuda
+    used = [group for group in groups if group["params"]]
+    return torch.optim.Adam(used, lr=options.learning_rate, fused=on_gpu, capturable=on_gpu)
 
 
 def set_learning_rates(optimiser: torch.optim.Optimizer, options: Optimiser, epoch: int) -> None:
     """Each rate times `factor` for every milestone passed."""
     decay = options.factor ** sum(epoch >= milestone for milestone in options.milestones)
     for group in optimiser.param_groups:
-        group["lr"] = group["initial_lr"] * decay
+        rate, device = group["initial_lr"] * decay, group["params"][0].device
+        if isinstance(group["lr"], Tensor) and group["lr"].device == device:
+            group["lr"].fill_(rate)  # in place: a CUDA graph keeps reading it
+        else:
+            group["lr"] = torch.tensor(rate, device=device) if device.type == "cuda" else rate
 
 
 def batch_size(config: Config) -> int:

@@ -182,6 +182,7 @@ def test_trials_are_drawn_in_proportion_to_the_weights():
     draws_RL = (torch.arange(8000)[None] + 0.5) / 8000
     counts = torch.bincount(_draw(weights_RN, draws_RL)[0], minlength=6)
     assert counts.tolist() == pytest.approx([0, 1000, 3000, 0, 4000, 0], abs=1)
+    assert _draw(weights_RN, torch.zeros(1, 1)).item() == 1  # never an image with weight 0
 
 
 def test_as_many_clusters_as_images_and_one_cluster_are_possible():

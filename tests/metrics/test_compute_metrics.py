@@ -152,6 +152,31 @@ def test_half_precision_embeddings_are_measured_in_float32(dtype):
     assert compute_metrics(halves, labels_N, ALL_NAMES) == compute_metrics(halves.float(), labels_N, ALL_NAMES)
 
 
+def test_the_autocast_of_a_training_does_not_reach_the_metrics():
+    expected = compute_metrics(*mixture(noise=2.0), ALL_NAMES)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert compute_metrics(*mixture(noise=2.0), ALL_NAMES) == expected
+
+
+def test_the_matmul_precision_of_a_training_is_put_aside_and_put_back(monkeypatch):
+    seen = []
+
+    def watching(*args, **options):
+        seen.append(torch.backends.cuda.matmul.fp32_precision)
+        return original(*args, **options)
+
+    original = torch.addmm
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        monkeypatch.setattr(torch, "addmm", watching)
+        compute_metrics(*mixture(), ALL_NAMES)
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert set(seen) == {"ieee"}
+
+
 def test_no_gradient_is_kept_and_nothing_is_changed():
     embeddings_ND, labels_N = mixture()
     given = embeddings_ND.clone().requires_grad_()

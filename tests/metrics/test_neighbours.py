@@ -102,20 +102,6 @@ def test_other_precisions_are_compared_in_float32(dtype):
     assert torch.equal(nearest_neighbours(embeddings_ND, 5), nearest_neighbours(embeddings_ND.float(), 5))
 
 
-def test_autocast_and_reduced_matmul_precision_of_a_training_do_not_reach_the_neighbours():
-    embeddings_ND = torch.nn.functional.normalize(random_embeddings(500, 64), dim=1)
-    expected = nearest_neighbours(embeddings_ND, 20)
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium")
-    try:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            found = nearest_neighbours(embeddings_ND, 20)
-        assert torch.get_float32_matmul_precision() == "medium"
-    finally:
-        torch.set_float32_matmul_precision(before)
-    assert torch.equal(found, expected)
-
-
 def test_the_memory_beyond_the_result_is_bounded_by_the_chunk():
     largest_tensor = 0
 

@@ -34,7 +34,7 @@ def read(root: str | Path | None, published: Published) -> Benchmark:
 def annotated_classes(annotations: Path) -> list[tuple[str, list[Path]]]:
     """Each class with its images, in the official order, by the file that gives every image the number of its class."""
     try:
-        from scipy.io import loadmat
+        from scipy.io import loadmat  # type: ignore[import-untyped]
     except ImportError as error:
         raise UserError("scipy is needed to read cars_annos.mat; install it with: pip install scipy") from error
     contents = loadmat(annotations, squeeze_me=True)

@@ -75,7 +75,11 @@ def files_below(folder: Path) -> tuple[list[Path], list[Path]]:
     """Images and other files below a folder, each in the order of their paths; hidden ones are passed over."""
     images: list[Path] = []
     others: list[Path] = []
-    for parent, subfolders, names in os.walk(folder):
+
+    def refuse(error: OSError) -> None:
+        raise error  # os.walk would pass over a folder that it may not read as if it were empty
+
+    for parent, subfolders, names in os.walk(folder, onerror=refuse):
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
         for name in names:
             if not name.startswith("."):

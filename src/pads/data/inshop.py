@@ -1,4 +1,4 @@
-"""In-Shop Clothes Retrieval (Liu et al. 2016): queries are asked of a gallery, of clothes that training has not seen."""
+"""In-Shop Clothes Retrieval (Liu et al. 2016): queries against a gallery, of clothes not trained on."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ import torch
 
 from pads.config import Data, call, lookup
 from pads.data import DATASETS
-from pads.data.benchmark import Benchmark, ImageList, QueryGallery, counted
+from pads.data.benchmark import Benchmark, ImageList, QueryGallery
 from pads.data.store import BadImage, ImageStore, check_bad_images, read_square
 from pads.errors import UserError
 
@@ -132,8 +132,8 @@ def open_prepared(path: Path, base: Path | None = None) -> Prepared:
         raise UserError(f"the store {path} was made by another version of pads; run `pads prepare` again.")
     benchmark = benchmark_of(contents, base or path)
     prepared = Prepared(path, benchmark, contents, read_log(path))
-    num_images = sum(len(images) for images in split_lists(benchmark).values())
-    if pixels_of(path).shape != square_shape(num_images, prepared.size) or len(prepared.sizes) != num_images:
+    num_all = sum(len(images) for images in split_lists(benchmark).values())
+    if not has_shape(path, square_shape(num_all, prepared.size)) or len(prepared.sizes) != num_all:
         raise UserError(f"the store {path} is damaged: its files do not fit together; run `pads prepare` again.")
     return prepared
 
@@ -240,9 +240,7 @@ def started(path: Path, chunks: Sequence[Chunk], size: int) -> dict[int, dict[st
     return log
 
 
-def fill(
-    path: Path, chunks: Sequence[Chunk], log: dict[int, dict[str, Any]], num_workers: int, tell: Progress
-) -> None:
+def fill(path: Path, chunks: Sequence[Chunk], log: dict[int, dict[str, Any]], num_workers: int, tell: Progress) -> None:
     """Decodes what the log does not have, reads everything back, and does what differs once more."""
     for _ in range(2):
         todo = [chunk for chunk in chunks if chunk.number not in log]

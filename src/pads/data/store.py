@@ -185,8 +185,8 @@ def place_store(
         labels_N=store.labels_N.to(device),
         is_on_disk=where == "disk",
     )
-    batch_by_batch = "" if placed.pixels.device == placed.device else ", and sent to the GPU batch by batch"
-    return placed, f"{len(store):,} {what} ({num_bytes / 1e9:.1f} GB) are kept {PLACES_IN_WORDS[where]}{batch_by_batch}."
+    sent = "" if placed.pixels.device == placed.device else ", and sent to the GPU batch by batch"
+    return placed, f"{len(store):,} {what} ({num_bytes / 1e9:.1f} GB) are kept {PLACES_IN_WORDS[where]}{sent}."
 
 
 def best_place(num_bytes: int, free: Mapping[str, int], *, is_cpu: bool, is_on_disk: bool) -> str:

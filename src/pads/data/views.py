@@ -1,27 +1,29 @@
 """What the network sees: images of one role, cropped, resampled and normalised on their device.
 
-Dimensions: B batch, N images, C channels, H height, W width.
+Dimensions: B batch, M batches, N images, C channels, H height, W width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pads.config import Config, Data, Network, call, lookup
-from pads.data import DATASETS
+from pads.config import Config, Data, Network, lookup
 from pads.data.augment import AUGMENTATIONS, centre_boxes, normalise, resample
-from pads.data.benchmark import ImageList, QueryGallery
+from pads.data.benchmark import ImageList, QueryGallery, counted, listed
+from pads.data.prepare import read_data
 from pads.data.splits import split_roles
-from pads.data.store import ImageStore, load_store
+from pads.data.store import ImageStore, load_store, place_store
+from pads.errors import UserError
 
-EVALUATION_BATCH = 128
+Watch = Callable[[str, int, Mapping[str, Any]], None]
+"""See `pads.train.Watch`."""
+EVALUATION_BATCH = {"cpu": 128, "cuda": 448}
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class View:
     @classmethod
     def of(cls, store: ImageStore, indices: np.ndarray, preprocessing: Preprocessing, **flags: Tensor) -> View:
         """Labels are counted anew, 0 .. C - 1 within the role."""
-        indices_N = torch.as_tensor(indices, dtype=torch.int64, device=store.pixels.device)
+        indices_N = torch.as_tensor(indices, dtype=torch.int64, device=store.device)
         labels_N = store.labels_N[indices_N].unique(return_inverse=True)[1]
         return cls(store, indices_N, labels_N, preprocessing, **flags)
 
@@ -85,12 +87,24 @@ class View:
     def training_batch(self, picked_B: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """The picked images of this role, augmented, with their labels."""
         at_B = self.indices_N[picked_B]
-        images = self.preprocessing.for_training(self.store.pixels[at_B], self.store.sizes_N2[at_B], generator)
-        return images, self.labels_N[picked_B]
+        return self.preprocessing.for_training(*self.store.take(at_B), generator), self.labels_N[picked_B]
+
+    def stored_batches(self, picked_MB: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Pixels, sizes and labels of each batch, not augmented yet; one ahead if the pixels are not on the device."""
+        stored = self.store.batches(self.indices_N[picked_MB])
+        for (pixels_BCHW, sizes_B2), labels_B in zip(stored, self.labels_N[picked_MB], strict=True):
+            yield pixels_BCHW, sizes_B2, labels_B
+
+    @staticmethod
+    def filled(at_B: Tensor, size: int) -> Tensor:
+        """On a GPU every batch has the same shape, so that a compiled network is compiled once; `embed` drops the rest."""
+        return torch.cat([at_B, at_B[:1].expand(size - len(at_B))]) if at_B.is_cuda else at_B
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for at_B, labels_B in zip(self.indices_N.split(EVALUATION_BATCH), self.labels_N.split(EVALUATION_BATCH), strict=True):
-            yield self.preprocessing.for_evaluation(self.store.pixels[at_B], self.store.sizes_N2[at_B]), labels_B
+        size = EVALUATION_BATCH.get(self.store.device.type, 128)
+        stored = self.store.batches([self.filled(at_B, size) for at_B in self.indices_N.split(size)])
+        for (pixels_BCHW, sizes_B2), labels_B in zip(stored, self.labels_N.split(size), strict=True):
+            yield self.preprocessing.for_evaluation(pixels_BCHW, sizes_B2), labels_B
 
 
 @dataclass(frozen=True)
@@ -105,34 +119,45 @@ class Views:
 
     @property
     def device(self) -> torch.device:
-        return self.train.store.pixels.device
+        return self.train.store.device
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the pixels themselves are there, so that a training step needs nothing from the host."""
+        return self.train.store.pixels.is_cuda
 
     def sizes(self) -> dict[str, dict[str, int]]:
         roles = {"train": self.train, "reward": self.reward, "selection": self.selection, "test": self.test}
         return {name: {"images": len(view), "classes": view.num_classes} for name, view in roles.items()}
 
 
-def load_views(config: Config, device: torch.device, watch: Callable[[str, int, Mapping[str, Any]], None]) -> Views:
+def load_views(config: Config, device: torch.device, watch: Watch) -> Views:
     """Reads the data set, decodes every image once, and deals the training images out to their roles."""
     data, preprocessing = config.data, Preprocessing.of(config.data, config.network)
-    given = {} if data.root is None else {"root": Path(data.root)}
-    benchmark = call(lookup(DATASETS, data.name, "data set"), data.options, "data.options", **given)
+    benchmark, prepared = read_data(data)
     watch("note", 0, {"notes": benchmark.notes})
 
     def decoded(images: ImageList, what: str) -> ImageStore:
-        store = load_store(
-            images,
-            data.store_size,
-            skip_bad_images=data.skip_bad_images,
-            progress=lambda done, total: watch("decoding", done, {"total": total, "what": what}),
-        )
+        if prepared is not None:
+            store = prepared.store(images, skip_bad_images=data.skip_bad_images)
+        else:
+            store = load_store(
+                images,
+                data.store_size,
+                skip_bad_images=data.skip_bad_images,
+                progress=lambda done, total: watch("decoding", done, {"total": total, "what": what}),
+            )
         if store.bad_images:
             watch("note", 0, {"notes": (bad_images_note(store.bad_images),)})
-        return store.to(device)
+        placed, sentence = place_store(store, device, data.store_on, what=what)
+        if device.type != "cpu" or prepared is not None:
+            watch("note", 0, {"notes": (sentence,)})
+        return placed
 
     train = decoded(benchmark.train, "training images")
+    usable_N = in_pairs(train, watch)
     roles = split_roles(
-        train.labels_N.cpu().numpy(),
+        train.labels_N.cpu().numpy()[usable_N],
         selection_share=0.0 if data.paper_protocol or benchmark.selection else data.selection_share,
         reward_share=data.reward_share,
         reward_split=data.reward_split,
@@ -141,33 +166,58 @@ def load_views(config: Config, device: torch.device, watch: Callable[[str, int, 
     )
     watch("note", 0, {"notes": roles.notes})
     if benchmark.selection and not data.paper_protocol:
-        selection = whole(decoded(benchmark.selection, "selection images"), preprocessing)
+        store = decoded(benchmark.selection, "selection images")
+        selection = View.of(store, in_pairs(store, watch), preprocessing)
     else:
-        selection = View.of(train, roles.selection, preprocessing)
+        selection = View.of(train, usable_N[roles.selection], preprocessing)
     return Views(
-        View.of(train, roles.train, preprocessing),
-        View.of(train, roles.reward, preprocessing),
+        View.of(train, usable_N[roles.train], preprocessing),
+        View.of(train, usable_N[roles.reward], preprocessing),
         selection,
-        view_of_test(benchmark.test, decoded, preprocessing),
+        view_of_test(benchmark.test, decoded, preprocessing, watch),
         (*benchmark.notes, *roles.notes),
     )
 
 
-def whole(store: ImageStore, preprocessing: Preprocessing) -> View:
-    return View.of(store, np.arange(len(store)), preprocessing)
-
-
 def view_of_test(
-    test: ImageList | QueryGallery, decoded: Callable[[ImageList, str], ImageStore], preprocessing: Preprocessing
+    test: ImageList | QueryGallery,
+    decoded: Callable[[ImageList, str], ImageStore],
+    preprocessing: Preprocessing,
+    watch: Watch,
 ) -> View:
     if isinstance(test, ImageList):
-        return whole(decoded(test, "test images"), preprocessing)
+        store = decoded(test, "test images")
+        return View.of(store, in_pairs(store, watch), preprocessing)
     store = decoded(test.images, "test images")
     kept = test.subset(store.kept)
-    flags = {"is_query_N": torch.as_tensor(kept.is_query), "is_gallery_N": torch.as_tensor(kept.is_gallery)}
-    return View.of(store, np.arange(len(store)), preprocessing, **{k: v.to(store.pixels.device) for k, v in flags.items()})
+    is_query = with_answer(kept) if store.bad_images else kept.is_query
+    flags = {"is_query_N": torch.as_tensor(is_query), "is_gallery_N": torch.as_tensor(kept.is_gallery)}
+    return View.of(store, np.arange(len(store)), preprocessing, **{k: v.to(store.device) for k, v in flags.items()})
+
+
+def with_answer(test: QueryGallery) -> np.ndarray:
+    """The queries that bad images have left something to find: another image of the class in the gallery."""
+    labels_N = test.images.labels
+    in_gallery_C = np.bincount(labels_N, weights=test.is_gallery)
+    is_query = test.is_query & (in_gallery_C[labels_N] > test.is_gallery)
+    if not is_query.any():
+        raise UserError("the test images that cannot be read leave no query with an answer: mend or replace them.")
+    return is_query
+
+
+def in_pairs(store: ImageStore, watch: Watch) -> np.ndarray:
+    """The images of the store to be used: where bad images left a class with a single one, that has no positive."""
+    if not store.bad_images:
+        return np.arange(len(store))
+    sizes_C = np.bincount(store.images.labels)
+    if (sizes_C == 1).all():
+        raise UserError("the images that cannot be read leave no class with two images: mend or replace them.")
+    if (sizes_C == 1).any():
+        names = [store.images.class_names[label] for label in np.flatnonzero(sizes_C == 1)]
+        what = counted(len(names), "class that they leave", "classes that they leave")
+        watch("note", 0, {"notes": (f"Left out {what} with a single image: {listed(names)}.",)})
+    return np.flatnonzero(sizes_C[store.images.labels] > 1)
 
 
 def bad_images_note(names: tuple[str, ...]) -> str:
-    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-    return f"left out {len(names)} image{'s' if len(names) > 1 else ''} that could not be read: {shown}"
+    return f"Left out {counted(len(names), 'image', 'images')} that cannot be read: {listed(names)}."

@@ -82,7 +82,7 @@ def compute_metrics(
     embeddings_ND, classes_N = embeddings_ND.float(), class_ids(labels_N)
     queries_Q = marked(is_query_N, embeddings_ND, "query")
     num_relevant_Q = _num_relevant(classes_N, marked(is_gallery_N, embeddings_ND, "gallery"))[queries_Q]
-    # The only wait for the device before the end.
+    # Without flags, the only wait for the device before the end.
     num_broken, last_class, max_relevant = torch.stack(
         [(~embeddings_ND.isfinite()).any(1).sum(), classes_N.max(), num_relevant_Q.amax()]
     ).tolist()

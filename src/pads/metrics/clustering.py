@@ -1,6 +1,6 @@
 """k-means, and how well its clusters agree with the classes (NMI).
 
-N images, D embedding, C clusters or classes, R restarts, L trials per centroid.
+N images, D embedding, C clusters or classes, R restarts, L trials per centroid, T = R·L, M centroids that moved.
 """
 
 from __future__ import annotations

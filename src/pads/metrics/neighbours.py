@@ -86,7 +86,7 @@ def largest(scores_QG: Tensor, k: int) -> Tensor:
     The k largest lie in the k groups of columns with the largest maxima: outside them, k maxima are above a score.
     """
     num_rows, num_columns = scores_QG.shape
-    # Balances the maxima to choose from with the candidates after that; larger groups than 12 were slower everywhere.
+    # Balances the maxima to choose from with the candidates after that; beyond 12 the first pass itself gets slower.
     group_size = min(12, math.isqrt(num_columns // k))
     if group_size < 4:
         return scores_QG.argmax(1, keepdim=True) if k == 1 else scores_QG.topk(k).indices

@@ -19,18 +19,30 @@ class EmbeddingNetwork(nn.Module):
     """The file that the backbone started from."""
 
     def __init__(
-        self, backbone: nn.Module, embedding_dim: int = 128, *, frozen_batch_norm: bool = False, normalise: bool = True
+        self,
+        backbone: nn.Module,
+        embedding_dim: int = 128,
+        *,
+        frozen_batch_norm: bool = False,
+        normalise: bool = True,
+        bfloat16: bool = False,
     ) -> None:
-        """frozen_batch_norm: batch norms keep their statistics during training; their scales and shifts still learn."""
+        """
+        frozen_batch_norm: batch norms keep their statistics during training; their scales and shifts still learn.
+        bfloat16: the backbone computes in bfloat16; its weights and the head stay float32.
+        """
         super().__init__()
         self.backbone = backbone
         self.embedding = nn.Linear(int(backbone.num_features), embedding_dim)  # type: ignore[arg-type]
-        self.frozen_batch_norm, self.normalise = frozen_batch_norm, normalise
+        self.frozen_batch_norm, self.normalise, self.bfloat16 = frozen_batch_norm, normalise, bfloat16
         # here and not where it is trained: another memory layout would give other bits to the network that is loaded
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, images_BCHW: Tensor) -> Tensor:
-        embeddings_BD = self.embedding(self.backbone(images_BCHW)).float()
+        # the head stays in float32: half precision in the last layer would move distances by a good part of a bin
+        with torch.autocast(images_BCHW.device.type, torch.bfloat16, enabled=self.bfloat16, cache_enabled=False):
+            features_BF = self.backbone(images_BCHW)
+        embeddings_BD = self.embedding(features_BF.float())
         return F.normalize(embeddings_BD, dim=1) if self.normalise else embeddings_BD
 
     def train(self, mode: bool = True) -> EmbeddingNetwork:

@@ -1,7 +1,7 @@
 """ResNet-18, 34 and 50 (He et al. 2016) with torchvision's state-dict names, so that its weights load unchanged.
 
 Where a bottleneck halves the map, torchvision does it in the 3x3 convolution (`resnet50`), He et al. in the first 1x1
-(`resnet50-he`). The weights of one fit into the other and give poor features there, without any error.
+(`resnet50-he`). The weights of one fit into the other without any error, and give features they were not trained for.
 """
 
 from __future__ import annotations
