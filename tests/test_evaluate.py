@@ -138,7 +138,8 @@ def test_an_unknown_metric_is_refused(batches):
 # -- queries and gallery -----------------------------------------------------------------------------------------------
 
 
-def test_queries_are_searched_in_the_gallery_that_the_split_names(batches):
+def test_queries_are_searched_in_the_gallery_that_the_split_names(generator):
+    batches = [(torch.randn(10, 3, 4, 4, generator=generator), torch.arange(10) % 2) for _ in range(3)]
     is_query_N = torch.arange(30) < 12
     split = Split(batches, is_query_N, ~is_query_N)
     embeddings, labels = embed(raw_pixels, batches)

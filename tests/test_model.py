@@ -10,7 +10,6 @@ import torch
 from PIL import Image
 
 import pads
-import pads.model
 from pads.config import with_settings
 from pads.data import folder
 from pads.data.views import load_views
@@ -55,7 +54,7 @@ def config(photos, *settings):
 
 @pytest.fixture(scope="module")
 def run(photos, tmp_path_factory) -> RunFolder:
-    """Two epochs; the selection split picks the first, as a third share of it is as good as the second."""
+    """Two epochs, of which the selection split picks the first."""
     return pads.train(config(photos), tmp_path_factory.mktemp("runs") / "run")
 
 
@@ -86,8 +85,13 @@ def test_paths_are_embedded_as_the_evaluation_of_the_run_does_it_to_the_bit(mode
     assert torch.equal(model.embed(tuple(files)), expected)
 
 
+def opened(file):
+    with Image.open(file) as picture:
+        return picture.copy()
+
+
 def test_pictures_and_arrays_are_embedded_like_their_files(model, files, expected):
-    pictures = [Image.open(file) for file in files]
+    pictures = [opened(file) for file in files]
     assert torch.equal(model.embed(pictures), expected)
     assert torch.equal(model.embed([np.asarray(picture) for picture in pictures]), expected)
     mixed = [files[0], str(files[1]), pictures[2], np.asarray(pictures[3]), *files[4:]]
@@ -97,15 +101,16 @@ def test_pictures_and_arrays_are_embedded_like_their_files(model, files, expecte
 @pytest.mark.parametrize("kind", ["path", "text", "picture", "array"])
 def test_one_image_is_one_row(model, files, expected, kind):
     file = files[1]
-    made = {"path": file, "text": str(file), "picture": Image.open(file), "array": np.asarray(Image.open(file))}
+    with Image.open(file) as picture:
+        made = {"path": file, "text": str(file), "picture": picture.copy(), "array": np.asarray(picture)}
     vector = model.embed(made[kind])
     assert vector.shape == (1, 8)
     torch.testing.assert_close(vector[0], expected[1], rtol=0, atol=1e-6)
 
 
-def test_images_by_the_dozen_are_embedded_like_images_one_by_one(model, files, expected, monkeypatch):
-    monkeypatch.setattr(pads.model, "EVALUATION_BATCH", 5)
-    torch.testing.assert_close(model.embed(files), expected, rtol=0, atol=1e-6)
+def test_images_by_the_hundred_are_embedded_like_images_one_by_one(model, files, expected):
+    hundreds = model.embed(files * 25)  # more than one batch
+    torch.testing.assert_close(hundreds, expected.repeat(25, 1), rtol=0, atol=1e-6)
     torch.testing.assert_close(torch.cat([model.embed(file) for file in files]), expected, rtol=0, atol=1e-6)
 
 
@@ -132,7 +137,7 @@ def test_the_vectors_belong_to_the_caller(model, files):
 
 
 def test_grey_transparent_and_palette_pictures_are_embedded_too(model, files):
-    picture = Image.open(files[0])
+    picture = opened(files[0])
     for mode in ("L", "RGBA", "P", "LA", "1"):
         assert model.embed(picture.convert(mode)).isfinite().all()
     grey = np.asarray(picture.convert("L"))
@@ -226,8 +231,9 @@ def test_every_split_of_a_run_can_be_evaluated(run, split):
     assert evaluate_run(run, split=split).keys() == run.metrics["test"]["trained"].keys()
 
 
-def test_a_run_that_selects_its_last_epoch_is_the_same_by_both_names(photos, tmp_path):
-    run = pads.train(config(photos, "num_epochs=1"), tmp_path / "run")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_run_that_selects_its_last_epoch_is_the_same_by_both_names(photos, tmp_path, precision):
+    run = pads.train(config(photos, "num_epochs=1", f"precision={precision}"), tmp_path / "run")
     assert run.metrics["selection"]["step"] == run.metrics["steps"]
     assert evaluate_run(run) == evaluate_run(run, checkpoint="last") == run.metrics["test"]["trained"]
 

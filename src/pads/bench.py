@@ -151,10 +151,11 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-def noise(config: Config, device: torch.device, num_images: int, num_classes: int = 100) -> Views:
+def noise(config: Config, device: torch.device, num_images: int) -> Views:
     """Made-up images in the shape of CUB200-2011, for a machine that has no data."""
     generator, size = torch.Generator(device).manual_seed(0), config.data.store_size
     pixels = torch.randint(0, 256, (num_images, 3, size, size), dtype=torch.uint8, device=device, generator=generator)
+    num_classes = max(2, min(100, num_images // 28))
     labels = torch.arange(num_images) % num_classes
     images = ImageList(
         tuple(Path(str(number)) for number in range(num_images)), labels.numpy(), tuple(map(str, range(num_classes)))

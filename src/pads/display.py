@@ -135,7 +135,7 @@ class Seen:
         return "images/classes: " + ", ".join(f"{k} {v['images']:,}/{v['classes']:,}" for k, v in used.items())
 
     def figures(self, width: int) -> dict[str, tuple[str, Text]]:
-        """What there is to follow: the newest value of each figure, and a picture of the last ones that fit the width."""
+        """What there is to follow: the newest value of each figure, with a picture of as many as fit the width."""
         losses, rewards, recalls = self.losses[-width:], self.rewards[-width:], self.recalls[-width:]
         figures = {"loss": (f"{losses[-1]:.4f}" if losses else "-", sparkline(losses, "yellow"))}
         if self.is_learned:

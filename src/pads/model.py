@@ -17,6 +17,7 @@ from pads.errors import UserError
 from pads.evaluate import evaluate
 from pads.networks import EmbeddingNetwork
 from pads.runs import RunFolder
+from pads.speed import float32_rounding
 from pads.train import build_network, fixed_threads, nobody, pick_device, reported
 
 BATCH = 128
@@ -48,7 +49,7 @@ def evaluate_run(run: RunFolder | Path | str, *, split: str = "test", checkpoint
     """The figures of a trained run on one of its splits: test, selection, reward or train."""
     lookup(dict.fromkeys(SPLITS), split, "split")
     model = load(run, checkpoint=checkpoint)
-    with fixed_threads(model.config.threads):  # the same number gives the same bits
+    with fixed_threads(model.config.threads), float32_rounding(model.config.precision):  # as in training: the same bits
         view = getattr(load_views(model.config, pick_device("auto"), nobody), split)
         if len(view) == 0:
             raise UserError(f"the {split} split of this run is empty; take another with --split.")

@@ -101,6 +101,8 @@ def cub200_margin_udist() -> Config:
         curriculum=Part("distance-weighted"),
         optimiser=Optimiser(learning_rate=1e-5, weight_decay=4e-4, loss_learning_rate=1e-3, milestones=(150,), factor=0.3),
         num_epochs=300,
+        select_every=5,
+        checkpoint_every=25,  # a third of a gigabyte each
         precision="bfloat16",
         compiled=True,
     )

@@ -69,6 +69,8 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
 
         steps_per_epoch = max(1, len(views.train) // batch_size(config))
         num_steps = config.num_epochs * steps_per_epoch
+        if network.weights_used:
+            watch("note", step, {"notes": (str(network.weights_used),)})
         watch("start", step, {"run": str(run.path), "num_steps": num_steps, "config": config, "splits": views.sizes()})
 
         def update_network(picked_B: Tensor) -> None:
@@ -156,7 +158,7 @@ def make_curriculum(config: Config) -> Curriculum:
 
 def build_optimiser(options: Optimiser, network: nn.Module, loss_fn: nn.Module) -> torch.optim.Adam:
     """Adam; the parameters of the loss have a rate of their own and no weight decay."""
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"params": list(network.parameters()), "initial_lr": options.learning_rate, "weight_decay": options.weight_decay},
         {"params": [p for p in loss_fn.parameters() if p.requires_grad], "initial_lr": options.loss_learning_rate},
     ]
@@ -282,6 +284,7 @@ def final_figures(
         "protocol": "last" if selected["step"] == 0 else "test-selected" if config.data.paper_protocol else "selected",
         "selection": dict(selected) if selected["step"] else None,
         "splits": views.sizes(),
+        "weights": network.weights_used.record() if network.weights_used else None,
         # one run of k-means: thousands of dimensions make it slow, and nobody chooses by this number
         "test": {"raw pixels": evaluate(raw_pixels, views.test, names, num_restarts=1)},
     }
@@ -394,5 +397,7 @@ def check(config: Config) -> None:
             raise UserError(f"{name} is {value}: it must be at least 1{', or null for never' if name in optional[:2] else ''}.")
     lookup(DATASETS, config.data.name, "data set")
     lookup(BACKBONES, config.network.backbone, "backbone")
+    if config.network.weights is not None:
+        find_weights(config.network.weights, config.network.backbone)
     build(LOSSES, config.loss, "loss", num_classes=1)
     make_curriculum(config)

@@ -36,18 +36,20 @@ def test_every_recipe_passes_the_checks_of_a_run_also_after_a_file(name):
 
 @every_recipe
 def test_the_parts_of_every_recipe_can_be_built_and_work_together(name, generator):
-    """One step of training on made-up pictures, by the parts and the sizes of the recipe."""
+    """Made-up pictures through preprocessing and network, made-up embeddings through sampler and loss."""
     config = RECIPES[name]()
-    network, curriculum = build_network(config).train(), make_curriculum(config)
+    network, curriculum = build_network(config).eval(), make_curriculum(config)
     loss_fn = build(LOSSES, config.loss, "loss", num_classes=4)
     preprocessing = Preprocessing.of(config.data, config.network)
     store_size = config.data.store_size
-    pixels = torch.randint(256, (8, 3, store_size, store_size), dtype=torch.uint8, generator=generator)
-    images = preprocessing.for_training(pixels, torch.tensor([[100, 80]]).repeat(8, 1), generator)
-    assert images.shape == (8, 3, config.data.image_size, config.data.image_size)
+    pixels = torch.randint(256, (2, 3, store_size, store_size), dtype=torch.uint8, generator=generator)
+    images = preprocessing.for_training(pixels, torch.tensor([[100, 80], [60, 90]]), generator)
+    assert images.shape == (2, 3, config.data.image_size, config.data.image_size)
+    with torch.no_grad():
+        assert network(images).shape == (2, config.network.embedding_dim)
+
     labels, sampling = torch.arange(4).repeat_interleave(2), config.sampling
-    embeddings = network(images)
-    assert embeddings.shape == (8, config.network.embedding_dim)
+    embeddings = torch.randn(8, config.network.embedding_dim, generator=generator).requires_grad_()
     drawn = draw_triplets(
         embeddings,
         labels,
@@ -60,6 +62,7 @@ def test_the_parts_of_every_recipe_can_be_built_and_work_together(name, generato
     loss = loss_fn(embeddings, labels, drawn)
     loss.backward()
     assert loss.isfinite()
+    assert embeddings.grad.isfinite().all()
 
 
 @every_recipe

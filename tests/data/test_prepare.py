@@ -290,7 +290,7 @@ def test_a_killed_preparation_by_two_processes_is_finished_by_the_next(root: Pat
     path = usual_place("folder", root, SIZE)
     assert not (path / "store.json").exists()
     assert 1 <= len((path / "chunks.jsonl").read_text().splitlines()) < NUM_CHUNKS
-    assert_holds(prepared_images(root, num_workers=2), folder(root))
+    assert_holds(prepared_images(root), folder(root))
 
 
 # -- what cannot be ----------------------------------------------------------------------------------------------------
@@ -374,4 +374,4 @@ def test_crops_from_a_prepared_store_agree_with_the_ordinary_pillow_pipeline(tmp
     theirs = np.stack([by_pillow(path) for path in store.images.paths])
     difference = np.abs(ours.numpy() - theirs).mean()
     print(f"mean absolute difference of normalised pixels {difference:.4f}")
-    assert difference < 0.09  # measured: 0.08 of a standard deviation
+    assert difference < 0.055  # of a standard deviation; measured: 0.048

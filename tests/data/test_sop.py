@@ -67,7 +67,7 @@ def test_listed_files_that_are_missing_or_empty_are_noted_and_left_out(copy: Pat
 def test_lists_without_images_and_lists_cut_short_are_refused(copy: Path) -> None:
     (copy / "Ebay_train.txt").write_text(HEADER + TRAIN.partition("5 10")[0])
     with pytest.raises(
-        UserError, match="it holds train 4 images of 2 classes, .* should be train 6 images of 3 classes"
+        UserError, match=r"it holds train 4 images of 2 classes, .* should be train 6 images of 3 classes"
     ):
         read(copy, SMALL)
     (copy / "Ebay_train.txt").write_text(HEADER + TRAIN)
@@ -80,7 +80,7 @@ def test_lists_without_images_and_lists_cut_short_are_refused(copy: Path) -> Non
 @pytest.mark.parametrize("text", ["", "image_id path\n", HEADER + "1 2 3\n", HEADER + "1 x 1 a.JPG\n"])
 def test_a_list_of_another_form_is_refused(copy: Path, text: str) -> None:
     (copy / "Ebay_test.txt").write_text(text)
-    with pytest.raises(UserError, match="Ebay_test.txt is not as published: its lines should be image_id class_id"):
+    with pytest.raises(UserError, match=r"Ebay_test.txt is not as published: its lines should be image_id class_id"):
         read(copy, SMALL)
 
 

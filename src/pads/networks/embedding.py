@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -34,15 +34,17 @@ class EmbeddingNetwork(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.embedding = nn.Linear(int(backbone.num_features), embedding_dim)  # type: ignore[arg-type]
-        self.frozen_batch_norm, self.normalise, self.bfloat16 = frozen_batch_norm, normalise, bfloat16
+        self.frozen_batch_norm, self.normalise, self.in_bfloat16 = frozen_batch_norm, normalise, bfloat16
         # here and not where it is trained: another memory layout would give other bits to the network that is loaded
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, images_BCHW: Tensor) -> Tensor:
         # the head stays in float32: half precision in the last layer would move distances by a good part of a bin
-        with torch.autocast(images_BCHW.device.type, torch.bfloat16, enabled=self.bfloat16, cache_enabled=False):
+        kind = images_BCHW.device.type
+        with torch.autocast(kind, torch.bfloat16, cache_enabled=False) if self.in_bfloat16 else nullcontext():
             features_BF = self.backbone(images_BCHW)
-        embeddings_BD = self.embedding(features_BF.float())
+        with torch.autocast(kind, enabled=False):
+            embeddings_BD = self.embedding(features_BF.float())
         return F.normalize(embeddings_BD, dim=1) if self.normalise else embeddings_BD
 
     def train(self, mode: bool = True) -> EmbeddingNetwork:

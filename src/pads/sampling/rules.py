@@ -116,12 +116,12 @@ class BinRule:
     def __call__(self, distances_BB: Tensor, candidates_BB: Tensor, positives_B: Tensor) -> Tensor:
         candidates_BB = candidates_BB & self.distribution.covers(distances_BB)
         bins_BB = self.distribution.bin_of(distances_BB)
-        log_weights_BB = self.log_p_K(distances_BB.device)[bins_BB]
+        counts_BK = torch.zeros(len(bins_BB), self.distribution.num_bins, device=bins_BB.device)
+        counts_BK.scatter_add_(1, bins_BB, candidates_BB.float())
+        log_weights_BK = self.log_p_K(distances_BB.device).expand_as(counts_BK)
         if self.distribution.drawing == "bin then image":
-            counts_BK = torch.zeros(len(bins_BB), self.distribution.num_bins, device=bins_BB.device)
-            counts_BK.scatter_add_(1, bins_BB, candidates_BB.float())
-            log_weights_BB = log_weights_BB - counts_BK.gather(1, bins_BB).clamp(min=1).log()
-        return relative_weights(log_weights_BB, candidates_BB)
+            log_weights_BK = log_weights_BK - counts_BK.clamp(min=1).log()
+        return relative_weights(log_weights_BK, counts_BK > 0).gather(1, bins_BB) * candidates_BB
 
 
 @functools.wraps(bin_distribution)
@@ -135,11 +135,11 @@ def log_density(distances: Tensor, dim: int) -> Tensor:
     return (dim - 2) * distances.log() + (dim - 3) / 2 * torch.log1p(-(distances**2) / 4)
 
 
-def relative_weights(log_weights_BB: Tensor, candidates_BB: Tensor) -> Tensor:
-    """exp of log-weights relative to the largest of each row: the spans here (1e50 and more) overflow float32."""
-    log_weights_BB = log_weights_BB.masked_fill(~candidates_BB, -torch.inf)
-    largest_B1 = log_weights_BB.amax(1, keepdim=True)
-    return torch.exp(log_weights_BB - largest_B1.masked_fill(largest_B1 == -torch.inf, 0))
+def relative_weights(log_weights: Tensor, allowed: Tensor) -> Tensor:
+    """exp of log-weights relative to the largest allowed one of each row: spans of 1e50 and more overflow float32."""
+    log_weights = log_weights.masked_fill(~allowed, -torch.inf)
+    largest = log_weights.amax(1, keepdim=True)
+    return torch.exp(log_weights - largest.masked_fill(largest == -torch.inf, 0))
 
 
 def nearest_of(allowed_BB: Tensor, distances_BB: Tensor) -> Tensor:

@@ -66,12 +66,14 @@ def draw_triplets(
 def draw(weights_BB: Tensor, fallback_BB: Tensor, generator: torch.Generator | None) -> Tensor:
     """One index per row with probability proportional to its weight; by the fallback where a row has none.
 
-    The largest of weight / exponential noise wins, which is the categorical law without cumulative sums.
+    By the inverse of the cumulative sums: one random number per row. They are summed in float64, where a parallel sum cannot
+    lift a weight of 0 above its neighbour.
     """
-    empty_B1 = weights_BB.amax(1, keepdim=True) <= 0
-    weights_BB = torch.where(empty_B1, fallback_BB.float(), weights_BB)
-    noise_BB = torch.empty_like(weights_BB).exponential_(generator=generator)
-    return (weights_BB / noise_BB).argmax(1)
+    # 1e-30 of the fallback is lost beside any weight, and is all there is in a row without one
+    sums_BB = torch.add(weights_BB, fallback_BB, alpha=1e-30).cumsum(1, dtype=torch.float64)
+    uniform_B1 = torch.rand((len(sums_BB), 1), dtype=torch.float64, device=sums_BB.device, generator=generator)
+    drawn_B1 = torch.searchsorted(sums_BB, uniform_B1 * sums_BB[:, -1:], right=True)
+    return drawn_B1.squeeze(1).clamp(max=weights_BB.shape[1] - 1)
 
 
 def check_batch(embeddings_BD: Tensor, labels_B: Tensor, negatives_from: str, rho: float) -> None:
