@@ -199,7 +199,8 @@ def readable(hint: Any) -> str:
     names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
     origin = typing.get_origin(hint)
     if origin is types.UnionType:
-        return " or ".join(readable(argument) for argument in typing.get_args(hint) if argument in names or typing.get_origin(argument))
+        plain = [argument for argument in typing.get_args(hint) if argument in names or typing.get_origin(argument)]
+        return " or ".join(map(readable, plain))
     return names.get(hint, "a list" if origin in (tuple, Sequence) else "a group of options")
 
 
@@ -274,7 +275,7 @@ def build(registry: Mapping[str, Callable[..., T]], part: Part, kind: str, **giv
 
 
 def call(maker: Callable[..., T], options: Mapping[str, Any], where: str, **given: Any) -> T:
-    """maker(**options), where an option that it does not have is refused with the nearest right ones, and so is a wrong type."""
+    """maker(**options); an option that it does not have, or of a wrong type, is refused by its full name."""
     names = option_names(maker)
     for key, value in options.items():
         if key not in names:

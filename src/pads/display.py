@@ -24,6 +24,7 @@ from pads.train import Watch, make_curriculum
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 CHART_ROWS = 5
+WIDEST_CHART = 60
 COLUMNS = {"map@r": "MAP@R", "nmi": "NMI"}
 PICKED_ON = {
     "selected": "the network of epoch {epoch}, picked on the selection split (protocol: selected)",
@@ -252,8 +253,9 @@ class LiveDisplay:
         factors = [float(self.seen.multipliers[action]) for action in self.seen.actions]
         if not factors:
             return Text()
-        marks = map(change_mark, to_width(factors, width))
-        return Text.assemble(*marks, ("    the policy's last change", "dim"), no_wrap=True)
+        marks = [change_mark(factor) for factor in to_width(factors, width)]
+        legend = "    the policy's last change"
+        return Text.assemble(*marks, (legend if len(marks) + len(legend) < self.width else "", "dim"))
 
     def close(self) -> None:
         if self.live is not None:
@@ -284,9 +286,9 @@ def chart(
 
 
 def to_width(values: Sequence[float], width: int) -> list[float]:
-    """One or two columns for each value, or the means of neighbours where there are too many."""
+    """Each value as wide as there is room for, or the means of neighbours where there are too many."""
     if len(values) <= width:
-        return [value for value in values for _ in range(min(2, width // len(values)))]
+        return [value for value in values for _ in range(min(width, WIDEST_CHART) // len(values) or 1)]
     limits = [len(values) * column // width for column in range(width + 1)]
     return [sum(values[low:high]) / (high - low) for low, high in pairwise(limits)]
 

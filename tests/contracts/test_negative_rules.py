@@ -5,7 +5,7 @@ import torch
 
 from pads.config import Part, build
 from pads.errors import UserError
-from pads.sampling import NEGATIVE_RULES, draw_triplets, pairwise_distances
+from pads.sampling import NEGATIVE_RULES, bin_distribution, draw_triplets, pairwise_distances, triplet_statistics
 from pads.sampling.triplets import NEGATIVES_FROM
 
 every_rule = pytest.mark.parametrize("name", NEGATIVE_RULES)
@@ -125,6 +125,21 @@ def test_no_gradient_runs_through_the_draw_of_any_rule(name, batch, generator):
     same = draw_triplets(embeddings, labels, make(name), generator=torch.Generator().manual_seed(1))
     again = draw_triplets(learned, labels, make(name), generator=torch.Generator().manual_seed(1))
     assert all(map(torch.equal, same, again))
+
+
+@every_rule
+@every_choice
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_embeddings_that_are_no_numbers_do_not_stop_any_draw(name, negatives_from, broken, batch, generator):
+    """The loss shows them and the run says so in a sentence; an index out of bounds would end it with a traceback."""
+    embeddings, labels = batch
+    for rows in (slice(None), slice(3)):
+        spoilt = embeddings.clone()
+        spoilt[rows] = broken
+        triplets = draw_triplets(spoilt, labels, make(name), negatives_from=negatives_from, generator=generator)
+        assert all(0 <= indices.min() <= indices.max() < len(labels) for indices in triplets)
+        statistics = triplet_statistics(spoilt, labels, triplets, bin_distribution(initial="uniform"))
+        assert statistics.counts[0] == len(labels)
 
 
 @every_rule

@@ -346,7 +346,7 @@ def described(benchmark: Benchmark, base: Path) -> dict[str, Any]:
         split: {
             "class_names": list(images.class_names),
             "labels": images.labels.tolist(),
-            "paths": [os.path.relpath(path, base) for path in images.paths],
+            "paths": [name_below(base, path) for path in images.paths],
             "boxes": boxes_of(images),
         }
         for split, images in split_lists(benchmark).items()
@@ -395,8 +395,13 @@ def source_digest(paths: Sequence[Path], boxes: Sequence[list[float] | None], ba
     rows = []
     for path, box in zip(paths, boxes, strict=True):
         status = path.stat() if path.exists() else None
-        rows.append([os.path.relpath(path, base), status and [status.st_size, status.st_mtime_ns], box])
+        rows.append([name_below(base, path), status and [status.st_size, status.st_mtime_ns], box])
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+
+def name_below(base: Path, path: Path) -> str:
+    prefix, name = f"{base}{os.sep}", str(path)
+    return name[len(prefix) :] if name.startswith(prefix) else os.path.relpath(path, base)  # which is slow
 
 
 def num_images(chunks: Sequence[Chunk]) -> int:

@@ -75,7 +75,8 @@ class BinDistribution:
         """The index of the bin of each distance; outside the interval, the nearest bin."""
         low, high = self.interval
         position = (distances - low) * (self.num_bins / (high - low))
-        return position.clamp(0, self.num_bins - 1).long()
+        # the clamp comes last: it would keep a nan, whose whole number is no index of a bin
+        return position.long().clamp(0, self.num_bins - 1)
 
     def covers(self, distances: Tensor) -> Tensor:
         """Whether a distance has a bin at all, which the tails decide."""
