@@ -162,7 +162,7 @@ def noise(config: Config, device: torch.device, num_images: int) -> Views:
     )
     sizes = torch.tensor([[500, 375]], device=device).repeat(num_images, 1)
     store = ImageStore(pixels, sizes, labels.to(device), images, np.arange(num_images))
-    preprocessing = Preprocessing.of(config.data, config.network)
+    preprocessing = Preprocessing.of(config.data, config.network, config.compiled)
     order = np.arange(num_images)
     reward = order % 7 == 0  # about 15 %
     train, held_out = View.of(store, order[~reward], preprocessing), View.of(store, order[reward], preprocessing)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,37 +35,61 @@ def float32_rounding(precision: str) -> Iterator[None]:
 
 
 class CapturedStep:
-    """A step `function(picked_B)` that, after a few calls, is replayed as one CUDA graph.
+    """A step `function(*tensors)` that, after a few calls, is replayed as one CUDA graph.
 
     The function must have fixed shapes, wait for nothing on the host, and leave its results in tensors that stay where they
     are. The first calls run as they are: they are real training steps, in which kernels are compiled and chosen.
     """
 
-    def __init__(self, function: Callable[[Tensor], None], generator: torch.Generator) -> None:
+    def __init__(self, function: Callable[..., Any], generator: torch.Generator | None = None) -> None:
         self.function, self.generator = function, generator
         self.num_calls = 0
         self.stream = torch.cuda.Stream()
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.picked_B: Tensor | None = None
+        self.inputs: tuple[Tensor, ...] = ()
+        self.output: Any = None
 
-    def __call__(self, picked_B: Tensor) -> None:
+    def __call__(self, *inputs: Tensor) -> Any:
+        """What the function returned is overwritten by the next call."""
         self.num_calls += 1
         if self.num_calls <= WARM_UP_STEPS:
             self.stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self.stream):
-                self.function(picked_B)
+                self.output = self.function(*inputs)
             torch.cuda.current_stream().wait_stream(self.stream)
-            return
+            return self.output
         if self.graph is None:
-            self.capture(picked_B)
-        assert self.graph is not None and self.picked_B is not None
-        self.picked_B.copy_(picked_B)
+            self.graph = self.captured(inputs)
+        for static, given in zip(self.inputs, inputs, strict=True):
+            static.copy_(given)
         self.graph.replay()
+        return self.output
 
-    def capture(self, picked_B: Tensor) -> None:
-        self.picked_B = picked_B.clone()
-        self.graph = torch.cuda.CUDAGraph()
-        self.graph.register_generator_state(self.generator)
+    def captured(self, inputs: tuple[Tensor, ...]) -> torch.cuda.CUDAGraph:
+        self.inputs = tuple(tensor.clone() for tensor in inputs)
+        graph = torch.cuda.CUDAGraph()
+        if self.generator is not None:
+            graph.register_generator_state(self.generator)
         torch.cuda.synchronize()
-        with torch.cuda.graph(self.graph, stream=self.stream):
-            self.function(self.picked_B)
+        with torch.cuda.graph(graph, stream=self.stream):
+            self.output = self.function(*self.inputs)
+        return graph
+
+
+class Replayed:
+    """A pure function of CUDA tensors, for each set of shapes and options a graph: what launches a thousand small kernels.
+
+    Elsewhere, and where a shape comes only once or twice, the function runs as it is.
+    """
+
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        self.function = function
+        self.steps: dict[Any, CapturedStep] = {}
+
+    def __call__(self, *tensors: Tensor, **options: Any) -> Tensor:
+        if not tensors[0].is_cuda:
+            return self.function(*tensors, **options)
+        key = (*((tensor.shape, tensor.dtype, tensor.device) for tensor in tensors), *sorted(options.items()))
+        if key not in self.steps:
+            self.steps[key] = CapturedStep(partial(self.function, **options))
+        return self.steps[key](*tensors).clone()

@@ -73,10 +73,9 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
             watch("note", step, {"notes": (str(network.weights_used),)})
         watch("start", step, {"run": str(run.path), "num_steps": num_steps, "config": config, "splits": views.sizes()})
 
-        def update_network(picked_B: Tensor) -> None:
+        def update_network(pixels_BCHW: Tensor, sizes_B2: Tensor, labels_B: Tensor) -> None:
             """Alg. 1, "Update DML model": I_a and I_p at random from the batch, I_n ~ p(I_n | I_a)."""
-            images_BCHW, labels_B = views.train.training_batch(picked_B, generator)
-            embeddings_BD = network(images_BCHW)
+            embeddings_BD = network(views.train.preprocessing.for_training(pixels_BCHW, sizes_B2, generator))
             triplets = draw_triplets(embeddings_BD, labels_B, curriculum.rule, **asdict(config.sampling), generator=generator)
             loss = loss_fn(embeddings_BD, labels_B, triplets)
             optimiser.zero_grad(set_to_none=True)
@@ -85,14 +84,15 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
             drawn.add(loss.detach(), embeddings_BD.detach(), labels_B, triplets, loss_fn)
 
         network.train()
-        update = CapturedStep(update_network, generator) if config.compiled and views.on_gpu else update_network
+        captured = config.compiled and views.device.type == "cuda"
+        update = CapturedStep(update_network, generator) if captured else update_network
         for epoch in range(step // steps_per_epoch, config.num_epochs):
             set_learning_rates(optimiser, config.optimiser, epoch)
-            for picked_B in epoch_batches(config, views, epoch)[step % steps_per_epoch :]:
+            for stored in views.train.stored_batches(epoch_batches(config, views, epoch)[step % steps_per_epoch :]):
                 if stop_requested():
                     save(run, parts, generator, selected, step)
                     raise KeyboardInterrupt(f"saved at step {step} of {num_steps}")
-                update(picked_B)
+                update(*stored)
                 step += 1
                 watch("step", step, {})
 

@@ -5,6 +5,7 @@ Dimensions: B batch, M batches, N images, C channels, H height, W width.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -37,12 +38,21 @@ class Preprocessing:
     flip: bool
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
+    compiled: bool = False
+    """On a GPU: resample by a compiled kernel."""
 
     @classmethod
-    def of(cls, data: Data, network: Network) -> Preprocessing:
+    def of(cls, data: Data, network: Network, compiled: bool = False) -> Preprocessing:
         lookup(AUGMENTATIONS, data.augmentation, "augmentation")
         return cls(
-            data.image_size, data.resize, data.store_size, data.augmentation, data.flip, network.mean, network.std
+            data.image_size,
+            data.resize,
+            data.store_size,
+            data.augmentation,
+            data.flip,
+            network.mean,
+            network.std,
+            compiled,
         )
 
     def for_training(self, pixels_BCHW: Tensor, sizes_B2: Tensor, generator: torch.Generator) -> Tensor:
@@ -51,12 +61,33 @@ class Preprocessing:
         flips_B = None
         if self.flip:
             flips_B = torch.rand(len(sizes_B2), device=sizes_B2.device, generator=generator) < 0.5
-        return normalise(resample(pixels_BCHW, boxes_B4, self.image_size, flips_B=flips_B), self.mean, self.std)
+        return self.resampled(pixels_BCHW, boxes_B4, flips_B)
 
     def for_evaluation(self, pixels_BCHW: Tensor, sizes_B2: Tensor) -> Tensor:
         """The centre of the picture."""
         boxes_B4 = centre_boxes(sizes_B2, resize=self.resize, crop=self.image_size)
-        return normalise(resample(pixels_BCHW, boxes_B4, self.image_size), self.mean, self.std)
+        return self.resampled(pixels_BCHW, boxes_B4, None)
+
+    def resampled(self, pixels_BCHW: Tensor, boxes_B4: Tensor, flips_B: Tensor | None) -> Tensor:
+        cut_out = compiled_cut_out() if self.compiled and pixels_BCHW.is_cuda else cut_out_boxes
+        return cut_out(pixels_BCHW, boxes_B4, flips_B, self.image_size, self.mean, self.std)
+
+
+def cut_out_boxes(
+    pixels_BCHW: Tensor,
+    boxes_B4: Tensor,
+    flips_B: Tensor | None,
+    size: int,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+) -> Tensor:
+    return normalise(resample(pixels_BCHW, boxes_B4, size, flips_B=flips_B), mean, std)
+
+
+@functools.cache
+def compiled_cut_out() -> Callable[..., Tensor]:
+    """Compiled, the pixels are never written out as floats: one kernel reads bytes and writes the network's input."""
+    return torch.compile(cut_out_boxes, dynamic=False)
 
 
 @dataclass(frozen=True)
@@ -83,11 +114,6 @@ class View:
     @property
     def num_classes(self) -> int:
         return int(self.labels_N.max()) + 1 if len(self) else 0
-
-    def training_batch(self, picked_B: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """The picked images of this role, augmented, with their labels."""
-        at_B = self.indices_N[picked_B]
-        return self.preprocessing.for_training(*self.store.take(at_B), generator), self.labels_N[picked_B]
 
     def stored_batches(self, picked_MB: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Pixels, sizes and labels of each batch, not augmented yet; one ahead if the pixels are not on the device."""
@@ -121,11 +147,6 @@ class Views:
     def device(self) -> torch.device:
         return self.train.store.device
 
-    @property
-    def on_gpu(self) -> bool:
-        """Whether the pixels themselves are there, so that a training step needs nothing from the host."""
-        return self.train.store.pixels.is_cuda
-
     def sizes(self) -> dict[str, dict[str, int]]:
         roles = {"train": self.train, "reward": self.reward, "selection": self.selection, "test": self.test}
         return {name: {"images": len(view), "classes": view.num_classes} for name, view in roles.items()}
@@ -133,7 +154,7 @@ class Views:
 
 def load_views(config: Config, device: torch.device, watch: Watch) -> Views:
     """Reads the data set, decodes every image once, and deals the training images out to their roles."""
-    data, preprocessing = config.data, Preprocessing.of(config.data, config.network)
+    data, preprocessing = config.data, Preprocessing.of(config.data, config.network, config.compiled)
     benchmark, prepared = read_data(data)
     watch("note", 0, {"notes": benchmark.notes})
 

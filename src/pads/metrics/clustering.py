@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pads.errors import UserError
 from pads.metrics.neighbours import full_precision, nearest
+from pads.speed import Replayed
 
 
 def nmi(
@@ -21,8 +22,9 @@ def nmi(
     """NMI of the labels with k-means, averaged over restarts; as many clusters as classes unless told."""
     if num_clusters is None:
         num_clusters = int(class_ids(labels_N).max()) + 1
-    assignments_RN = k_means_restarts(embeddings_ND, num_clusters, seeds=range(seed, seed + num_restarts))
-    return torch.stack([normalised_mutual_information(a_N, labels_N) for a_N in assignments_RN]).mean()
+    check_clusters(embeddings_ND, num_clusters)
+    draws_CRL = start_draws(num_clusters, range(seed, seed + num_restarts), embeddings_ND.device)
+    return _replayed_nmi(embeddings_ND.float(), labels_N, draws_CRL)
 
 
 def k_means(embeddings_ND: Tensor, num_clusters: int, *, seed: int, num_iterations: int = 25) -> Tensor:
@@ -34,12 +36,35 @@ def k_means_restarts(
     embeddings_ND: Tensor, num_clusters: int, *, seeds: Sequence[int], num_iterations: int = 25
 ) -> Tensor:
     """Assignments_RN of one k-means per seed; their starts are drawn side by side, which costs little more than one."""
+    check_clusters(embeddings_ND, num_clusters)
+    return _assignments(embeddings_ND.float(), start_draws(num_clusters, seeds, embeddings_ND.device), num_iterations)
+
+
+def _assignments(embeddings_ND: Tensor, draws_CRL: Tensor, num_iterations: int = 25) -> Tensor:
+    with full_precision(embeddings_ND.device.type):
+        starts_RC = _starts(embeddings_ND, draws_CRL)
+        return torch.stack([_lloyd(embeddings_ND, embeddings_ND[start_C], num_iterations) for start_C in starts_RC])
+
+
+def _nmi(embeddings_ND: Tensor, labels_N: Tensor, draws_CRL: Tensor) -> Tensor:
+    assignments_RN = _assignments(embeddings_ND, draws_CRL)
+    return torch.stack([normalised_mutual_information(a_N, labels_N) for a_N in assignments_RN]).mean()
+
+
+# thousands of small kernels: on a GPU, launching them one by one costs ten times as much as running them
+_replayed_nmi = Replayed(_nmi)
+
+
+def check_clusters(embeddings_ND: Tensor, num_clusters: int) -> None:
     if not 1 <= num_clusters <= len(embeddings_ND):
         raise UserError(f"{num_clusters} clusters of {len(embeddings_ND)} images; ask for 1 to {len(embeddings_ND)}")
-    embeddings_ND = embeddings_ND.float()
-    with full_precision(embeddings_ND.device.type):
-        starts_RC = _starts(embeddings_ND, num_clusters, seeds)
-        return torch.stack([_lloyd(embeddings_ND, embeddings_ND[start_C], num_iterations) for start_C in starts_RC])
+
+
+def start_draws(num_clusters: int, seeds: Sequence[int], device: torch.device) -> Tensor:
+    """The random numbers of greedy k-means++, drawn on the CPU, so that a seed means the same on every device."""
+    num_trials = 2 + int(math.log(num_clusters))  # L as in scikit-learn
+    draws = [torch.rand(num_clusters, num_trials, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
+    return torch.stack(draws, dim=1).to(device)
 
 
 def normalised_mutual_information(a_N: Tensor, b_N: Tensor) -> Tensor:
@@ -71,20 +96,16 @@ def _entropy(classes_N: Tensor) -> Tensor:
     return torch.special.entr(counts_N / len(classes_N)).sum()
 
 
-def _starts(embeddings_ND: Tensor, num_clusters: int, seeds: Sequence[int]) -> Tensor:
+def _starts(embeddings_ND: Tensor, draws_CRL: Tensor) -> Tensor:
     """Indices_RC by greedy k-means++: of L images drawn by squared distance, the one that leaves the least inertia.
 
-    Arthur and Vassilvitskii 2007, section 7; L as in scikit-learn.
+    Arthur and Vassilvitskii 2007, section 7.
     """
-    num_trials = 2 + int(math.log(num_clusters))
-    # Drawn on the CPU, so that a seed means the same on every device.
-    draws = [torch.rand(num_clusters, num_trials, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
-    draws_CRL = torch.stack(draws, dim=1).to(embeddings_ND.device)
     # Scaled so that no squared distance is above 2**40, for _draw.
     longest = embeddings_ND.norm(dim=1).max().clamp(min=torch.finfo(torch.float32).tiny)
     scaled_ND = embeddings_ND / longest * 2**19
     squares_N = scaled_ND.square().sum(1)
-    closest_RN = torch.full((len(seeds), len(embeddings_ND)), 2.0**40, device=embeddings_ND.device)
+    closest_RN = torch.full((draws_CRL.shape[1], len(embeddings_ND)), 2.0**40, device=embeddings_ND.device)
     starts_CR = []
     for draws_RL in draws_CRL:
         trials_RL = _draw(closest_RN, draws_RL)
