@@ -1,6 +1,6 @@
 """Drawing triplets and the margin loss, against loops over anchors and against pytorch-metric-learning, in one run.
 
-    python benchmarks/sampling.py
+python benchmarks/sampling.py
 """
 
 from __future__ import annotations
@@ -25,17 +25,34 @@ def main() -> None:
         embeddings, labels = made_up(batch)
         bins = bin_distribution()
         ours = milliseconds(lambda e=embeddings, y=labels: draw_triplets(e, y, BinRule(bins)))
-        row(f"PADS triplets, batch {batch}, a NumPy loop over anchors", ours, milliseconds(lambda e=embeddings, y=labels: loop(e, y, bins), 5), goal)
+        row(
+            f"PADS triplets, batch {batch}, a NumPy loop over anchors",
+            ours,
+            milliseconds(lambda e=embeddings, y=labels: loop(e, y, bins), 5),
+            goal,
+        )
         miner = miners.DistanceWeightedMiner()
-        row(f"PADS triplets, batch {batch}, PML's DistanceWeightedMiner", ours, milliseconds(lambda e=embeddings, y=labels: miner(e, y), 10), 3)
+        row(
+            f"PADS triplets, batch {batch}, PML's DistanceWeightedMiner",
+            ours,
+            milliseconds(lambda e=embeddings, y=labels: miner(e, y), 10),
+            3,
+        )
     embeddings, labels = made_up(112)
     triplets = draw_triplets(embeddings, labels, BinRule(bin_distribution()))
     loss = MarginLoss(num_classes=56)
     ours = milliseconds(lambda: backward(loss, embeddings, labels, triplets))
-    row("margin loss and gradient, batch 112, a loop over triplets", ours, milliseconds(lambda: backward(loop_loss, embeddings, labels, triplets, loss.beta), 5), 20)
+    row(
+        "margin loss and gradient, batch 112, a loop over triplets",
+        ours,
+        milliseconds(lambda: backward(loop_loss, embeddings, labels, triplets, loss.beta), 5),
+        20,
+    )
     for batch in (128, 256, 512, 1024):
         embeddings, labels = made_up(batch)
-        print(f"  drawing, batch {batch:5}: {milliseconds(lambda e=embeddings, y=labels: draw_triplets(e, y, BinRule(bins)), 10):8.2f} ms")
+        print(
+            f"  drawing, batch {batch:5}: {milliseconds(lambda e=embeddings, y=labels: draw_triplets(e, y, BinRule(bins)), 10):8.2f} ms"
+        )
 
 
 def made_up(batch: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -58,7 +75,9 @@ def loop(embeddings: torch.Tensor, labels: torch.Tensor, bins: BinDistribution) 
         candidates = np.flatnonzero(classes != classes[anchor])
         index = np.digitize(distances[anchor, candidates], edges) - 1
         inside = (index >= 0) & (index < len(p))
-        candidates, index = (candidates[inside], index[inside]) if inside.any() else (candidates, np.zeros(len(candidates), int))
+        candidates, index = (
+            (candidates[inside], index[inside]) if inside.any() else (candidates, np.zeros(len(candidates), int))
+        )
         occupied = np.unique(index)
         chosen = np.random.choice(occupied, p=p[occupied] / p[occupied].sum())
         triplets.append((anchor, positive, np.random.choice(candidates[index == chosen])))

@@ -115,7 +115,9 @@ def run_until_killed(start, owner, name: str, call: int) -> None:
         (os, "fsync", 8, 4),  # a checkpoint is half way to the disk
     ],
 )
-def test_a_run_killed_twice_and_resumed_is_the_same_to_the_bit(config, never_stopped, tmp_path, owner, name, first, second):
+def test_a_run_killed_twice_and_resumed_is_the_same_to_the_bit(
+    config, never_stopped, tmp_path, owner, name, first, second
+):
     run = tmp_path / "run"
     run_until_killed(lambda: train(config, run), owner, name, first)
     run_until_killed(lambda: resume(run), owner, name, second)
@@ -155,7 +157,11 @@ def test_the_command_survives_sigkill_and_sigint(photos, config, never_stopped, 
     before = len((run / "events.jsonl").read_bytes().splitlines())
 
     process = subprocess.Popen(
-        command("train", "--resume", str(run)), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command("train", "--resume", str(run)),
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     wait_for_events(run, before + 2, process)
     process.send_signal(signal.SIGINT)

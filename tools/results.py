@@ -36,7 +36,14 @@ def section(folder: Path) -> str:
     with (folder / "seeds.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     recipes = list(dict.fromkeys(row["recipe"] for row in rows))
-    lines = [f"## {claim['title']}", "", claim["claim"], "", f"Evidence: [`results/{folder.name}/`](results/{folder.name}/). Command:", ""]
+    lines = [
+        f"## {claim['title']}",
+        "",
+        claim["claim"],
+        "",
+        f"Evidence: [`results/{folder.name}/`](results/{folder.name}/). Command:",
+        "",
+    ]
     lines += ["```bash", claim["command"], "```", ""]
     for when, words in WHEN.items():
         if any(row[f"{when}_recall@1"] for row in rows):
@@ -46,16 +53,21 @@ def section(folder: Path) -> str:
 
 
 def table(rows: list[dict[str, str]], recipes: Sequence[str], when: str, claim: dict[str, Any]) -> list[str]:
-    lines = ["| recipe | n | " + " | ".join(COLUMNS.values()) + " | R@1, 95 % interval | difference to baseline | paper R@1 | seconds |"]
+    lines = [
+        "| recipe | n | "
+        + " | ".join(COLUMNS.values())
+        + " | R@1, 95 % interval | difference to baseline | paper R@1 | seconds |"
+    ]
     lines.append("|---" * (len(COLUMNS) + 6) + "|")
     for recipe in recipes:
         own = {row["seed"]: row for row in rows if row["recipe"] == recipe}
         cells = [spread([100 * float(row[f"{when}_{metric}"]) for row in own.values()]) for metric in COLUMNS]
         recalls = [100 * float(row[f"{when}_recall@1"]) for row in own.values()]
         paper = claim.get("paper", {}).get(recipe, "")
-        seconds = statistics.mean(float(row["seconds"]) for row in own.values())
+        timed = [float(row["seconds"]) for row in own.values() if row["seconds"]]
+        seconds = f"{statistics.mean(timed):.0f}" if timed else ""
         lines.append(
-            f"| `{recipe}` | {len(own)} | {' | '.join(cells)} | {interval(recalls)} | {paired(rows, own, when, claim['baseline'])} | {paper} | {seconds:.0f} |"
+            f"| `{recipe}` | {len(own)} | {' | '.join(cells)} | {interval(recalls)} | {paired(rows, own, when, claim['baseline'])} | {paper} | {seconds} |"
         )
     return lines
 
@@ -64,7 +76,9 @@ def paired(rows: list[dict[str, str]], own: dict[str, dict[str, str]], when: str
     """The difference of R@1 to the baseline's run of the same seed."""
     theirs = {row["seed"]: row for row in rows if row["recipe"] == baseline}
     differences = [
-        100 * (float(row[f"{when}_recall@1"]) - float(theirs[seed][f"{when}_recall@1"])) for seed, row in own.items() if seed in theirs
+        100 * (float(row[f"{when}_recall@1"]) - float(theirs[seed][f"{when}_recall@1"]))
+        for seed, row in own.items()
+        if seed in theirs
     ]
     return "" if own == theirs or not differences else f"{statistics.mean(differences):+.2f} {interval(differences)}"
 
@@ -77,7 +91,9 @@ def interval(values: Sequence[float]) -> str:
     if len(values) < 2:
         return ""
     half = T95[len(values) - 1] * statistics.stdev(values) / math.sqrt(len(values))
-    return f"[{statistics.mean(values) - half:+.2f}, {statistics.mean(values) + half:+.2f}]".replace("+", "" if statistics.mean(values) > 20 else "+")
+    return f"[{statistics.mean(values) - half:+.2f}, {statistics.mean(values) + half:+.2f}]".replace(
+        "+", "" if statistics.mean(values) > 20 else "+"
+    )
 
 
 if __name__ == "__main__":

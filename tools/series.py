@@ -48,7 +48,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--recipes", nargs="+", required=True)
     parser.add_argument("--seeds", nargs="+", type=int, required=True)
     parser.add_argument("--set", action="append", default=[], dest="settings")
-    parser.add_argument("--name", default="", help="what the settings are called, added to the recipe's name in seeds.csv")
+    parser.add_argument(
+        "--name", default="", help="what the settings are called, added to the recipe's name in seeds.csv"
+    )
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where the run folders go")
     parser.add_argument("--out", type=Path, required=True, help="the folder of seeds.csv")
     parser.add_argument("--commit", help="the commit that is run, where git is not there to ask")
@@ -62,10 +64,12 @@ def make_config(recipe: str, seed: int, options: argparse.Namespace) -> Config:
 
 
 def run(config: Config, views: Views, options: argparse.Namespace) -> None:
-    started = time.perf_counter()
-    with RunFolder.create(options.runs / f"{config.recipe}-{config.seed}", config) as folder:
+    path = options.runs / f"{config.recipe}-{config.seed}"
+    resumed, started = (path / "config.json").exists(), time.perf_counter()
+    with RunFolder.open(path) if resumed else RunFolder.create(path, config) as folder:
         fit(config, folder, views, nobody)
-    row = row_of(config, folder, round(time.perf_counter() - started, 1), options.commit or commit())
+    seconds = "" if resumed else f"{time.perf_counter() - started:.1f}"  # of a whole run, or not at all
+    row = row_of(config, folder, seconds, options.commit or commit())
     append(options.out / "seeds.csv", row)
     (options.out / f"{config.recipe}.json").write_text(to_json(config))
     for name in ("events.jsonl", "test_curve.jsonl"):
@@ -75,7 +79,7 @@ def run(config: Config, views: Views, options: argparse.Namespace) -> None:
     print({key: row[key] for key in ("recipe", "seed", "last_recall@1", "selected_recall@1", "seconds")}, flush=True)
 
 
-def row_of(config: Config, folder: RunFolder, seconds: float, commit: str) -> dict[str, Any]:
+def row_of(config: Config, folder: RunFolder, seconds: str, commit: str) -> dict[str, Any]:
     """Last, selected and best test epoch of every metric."""
     figures = folder.metrics
     assert figures is not None

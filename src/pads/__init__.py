@@ -58,7 +58,7 @@ _HOMES = {
     "train": "train",
 }
 
-__all__ = [*_HOMES]  # noqa: PLE0604
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:

@@ -29,7 +29,16 @@ from pads.runs import RunFolder
 from pads.runs.checkpoint import write_atomically
 from pads.sampling import draw_triplets
 from pads.speed import WARM_UP_STEPS, CapturedStep, float32_rounding
-from pads.train import batch_size, build_optimiser, fit, make_curriculum, nobody, pick_device, set_learning_rates, start_network
+from pads.train import (
+    batch_size,
+    build_optimiser,
+    fit,
+    make_curriculum,
+    nobody,
+    pick_device,
+    set_learning_rates,
+    start_network,
+)
 
 SKIPPED_WINDOWS = 2
 """The first records of a run hold the compilation and the capture."""
@@ -38,7 +47,11 @@ SKIPPED_WINDOWS = 2
 def bench(config: Config, *, num_steps: int = 600, images: int = 5864) -> dict[str, Any]:
     """The figures of `pads bench` for a static recipe: its network, batch and precision, on its data or on noise."""
     device = pick_device(config.device)
-    views = load_views(config, device, nobody) if config.data.root or config.data.name == "emoji" else noise(config, device, images)
+    views = (
+        load_views(config, device, nobody)
+        if config.data.root or config.data.name == "emoji"
+        else noise(config, device, images)
+    )
     epochs = max(1, round(num_steps / max(1, len(views.train) // batch_size(config))))
     window = min(config.adapt_every or 30, max(1, num_steps // 6))
     config = replace(

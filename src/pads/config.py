@@ -172,7 +172,9 @@ def fitted(value: Any, hint: Any, where: str) -> Any:
     """The value as the annotated type, where JSON or a command line blurs it (lists for tuples, 1 for 1.0)."""
     if dataclasses.is_dataclass(hint):
         if not isinstance(value, Mapping):
-            raise UserError(f"{where} is a group of settings, not {value!r}: set one of its keys, such as {where}.{first_field(hint)}.")
+            raise UserError(
+                f"{where} is a group of settings, not {value!r}: set one of its keys, such as {where}.{first_field(hint)}."
+            )
         return from_dict(value, hint, where + ".")  # type: ignore[arg-type]
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is types.UnionType:

@@ -99,7 +99,9 @@ def cub200_margin_udist() -> Config:
         network=Network("resnet50", embedding_dim=128, frozen_batch_norm=True),
         loss=Part("margin", {"beta": 1.2}),
         curriculum=Part("distance-weighted"),
-        optimiser=Optimiser(learning_rate=1e-5, weight_decay=4e-4, loss_learning_rate=1e-3, milestones=(150,), factor=0.3),
+        optimiser=Optimiser(
+            learning_rate=1e-5, weight_decay=4e-4, loss_learning_rate=1e-3, milestones=(150,), factor=0.3
+        ),
         num_epochs=300,
         select_every=5,
         checkpoint_every=25,  # a third of a gigabyte each

@@ -76,7 +76,9 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
         def update_network(pixels_BCHW: Tensor, sizes_B2: Tensor, labels_B: Tensor) -> None:
             """Alg. 1, "Update DML model": I_a and I_p at random from the batch, I_n ~ p(I_n | I_a)."""
             embeddings_BD = network(views.train.preprocessing.for_training(pixels_BCHW, sizes_B2, generator))
-            triplets = draw_triplets(embeddings_BD, labels_B, curriculum.rule, **asdict(config.sampling), generator=generator)
+            triplets = draw_triplets(
+                embeddings_BD, labels_B, curriculum.rule, **asdict(config.sampling), generator=generator
+            )
             loss = loss_fn(embeddings_BD, labels_B, triplets)
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
@@ -153,13 +155,19 @@ def build_parts(config: Config, views: Views) -> tuple[EmbeddingNetwork, nn.Modu
 
 
 def make_curriculum(config: Config) -> Curriculum:
-    return build_curriculum(config.curriculum, dim=config.network.embedding_dim, recall_at=config.recall_at, seed=config.seed)
+    return build_curriculum(
+        config.curriculum, dim=config.network.embedding_dim, recall_at=config.recall_at, seed=config.seed
+    )
 
 
 def build_optimiser(options: Optimiser, network: nn.Module, loss_fn: nn.Module) -> torch.optim.Adam:
     """Adam; the parameters of the loss have a rate of their own and no weight decay."""
     groups: list[dict[str, Any]] = [
-        {"params": list(network.parameters()), "initial_lr": options.learning_rate, "weight_decay": options.weight_decay},
+        {
+            "params": list(network.parameters()),
+            "initial_lr": options.learning_rate,
+            "weight_decay": options.weight_decay,
+        },
         {"params": [p for p in loss_fn.parameters() if p.requires_grad], "initial_lr": options.loss_learning_rate},
     ]
     on_gpu = groups[0]["params"][0].is_cuda
@@ -200,7 +208,9 @@ class DrawnTriplets:
         self.counts = torch.zeros(len(self.names), device=device)
         self.losses = torch.zeros(3, dtype=torch.float64, device=device)  # steps, loss, share of violations
 
-    def add(self, loss: Tensor, embeddings_BD: Tensor, labels_B: Tensor, triplets: Triplets, loss_fn: nn.Module) -> None:
+    def add(
+        self, loss: Tensor, embeddings_BD: Tensor, labels_B: Tensor, triplets: Triplets, loss_fn: nn.Module
+    ) -> None:
         drawn_K, counts = triplet_statistics(embeddings_BD, labels_B, triplets, self.bins)
         violations = getattr(loss_fn, "violations", None)
         share = violations(embeddings_BD, labels_B, triplets) if violations else torch.zeros_like(loss)
@@ -265,7 +275,9 @@ def measure_epoch(
             selected.update(metrics, step=step, epoch=epoch)
             run.save_selected(network.state_dict(), **selected)
     if config.test_curve_every and (last or epoch % config.test_curve_every == 0):
-        run.append("test_curve.jsonl", {"step": step, "epoch": epoch, **evaluate(network, views.test, reported(config))})
+        run.append(
+            "test_curve.jsonl", {"step": step, "epoch": epoch, **evaluate(network, views.test, reported(config))}
+        )
 
 
 def reported(config: Config) -> tuple[str, ...]:
@@ -302,7 +314,9 @@ def final_figures(
 # -- stopping and going on ---------------------------------------------------------------------------------------------
 
 
-def save(run: RunFolder, parts: Mapping[str, Any], generator: torch.Generator, selected: Mapping[str, Any], step: int) -> None:
+def save(
+    run: RunFolder, parts: Mapping[str, Any], generator: torch.Generator, selected: Mapping[str, Any], step: int
+) -> None:
     """A checkpoint of everything that a resumed run needs."""
     parts["drawn"].check_finite(step)
     states = {name: part.state_dict() for name, part in parts.items()}
@@ -357,7 +371,9 @@ def fixed_threads(threads: int | None) -> Iterator[None]:
 # -- small things ------------------------------------------------------------------------------------------------------
 
 
-def recorder(run: RunFolder, watch: Watch, batch_size: int, first_step: int) -> Callable[[str, int, Mapping[str, Any]], None]:
+def recorder(
+    run: RunFolder, watch: Watch, batch_size: int, first_step: int
+) -> Callable[[str, int, Mapping[str, Any]], None]:
     """Writes an event, tells whoever watches, and keeps the time in a file of its own."""
     clock = {"step": first_step, "time": time.perf_counter()}
 
@@ -367,7 +383,9 @@ def recorder(run: RunFolder, watch: Watch, batch_size: int, first_step: int) -> 
         if kind == "training":
             seconds = time.perf_counter() - clock["time"]
             rate = (step - clock["step"]) * batch_size / seconds
-            run.append("timing.jsonl", {"step": step, "seconds": round(seconds, 4), "images_per_second": round(rate, 1)})
+            run.append(
+                "timing.jsonl", {"step": step, "seconds": round(seconds, 4), "images_per_second": round(rate, 1)}
+            )
             clock.update(step=step, time=time.perf_counter())
 
     return record
@@ -394,7 +412,9 @@ def check(config: Config) -> None:
     for name in (*positive, *optional):
         value = getattr(config, name)
         if (value is not None or name in positive) and value < 1:
-            raise UserError(f"{name} is {value}: it must be at least 1{', or null for never' if name in optional[:2] else ''}.")
+            raise UserError(
+                f"{name} is {value}: it must be at least 1{', or null for never' if name in optional[:2] else ''}."
+            )
     lookup(DATASETS, config.data.name, "data set")
     lookup(BACKBONES, config.network.backbone, "backbone")
     if config.network.weights is not None:

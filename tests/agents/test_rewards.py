@@ -21,7 +21,7 @@ def test_reward_is_the_sign_of_the_change(level_t, reward):
 
 @pytest.mark.parametrize("name", REWARDS)
 def test_every_reward_names_metrics_that_suffice_for_it(name):
-    metrics = {metric: 0.5 for metric in reward_metrics(name)}
+    metrics = dict.fromkeys(reward_metrics(name), 0.5)
     assert reward_level(metrics, name) == 0.5 * len(metrics)
 
 

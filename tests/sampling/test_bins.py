@@ -34,12 +34,16 @@ def test_the_authors_shifted_start_emphasises_nine_bins_from_0_234_to_0_638():
 
 
 def test_uniform_is_uniform_and_normal_peaks_at_its_mean():
-    assert torch.allclose(bin_distribution(initial="uniform").probabilities_K, torch.tensor(1 / 30, dtype=torch.float64))
+    assert torch.allclose(
+        bin_distribution(initial="uniform").probabilities_K, torch.tensor(1 / 30, dtype=torch.float64)
+    )
     normal = bin_distribution(initial="N(0.5, 0.05)", outside=1e-15)
     assert abs(normal.centres[normal.probabilities_K.argmax()].item() - 0.5) < 1.3 / 60 + 1e-9
     p = normal.probabilities_K
     a, b = normal.centres[9].item(), normal.centres[11].item()
-    assert (p[9] / p[11]).item() == pytest.approx(math.exp(-0.5 * ((a - 0.5) / 0.05) ** 2 + 0.5 * ((b - 0.5) / 0.05) ** 2))
+    assert (p[9] / p[11]).item() == pytest.approx(
+        math.exp(-0.5 * ((a - 0.5) / 0.05) ** 2 + 0.5 * ((b - 0.5) / 0.05) ** 2)
+    )
 
 
 def test_a_users_own_numbers_are_normalised():
@@ -75,7 +79,10 @@ def test_the_clip_bounds_the_unnormalised_weights():
 
 def test_tails_decide_who_has_a_bin():
     distances = torch.tensor([0.05, 0.1, 0.7, 1.4, 1.5])
-    at = {tails: bin_distribution(13, initial="uniform", tails=tails).at(distances) > 0 for tails in ("exclude", "clip low, drop high", "merge")}
+    at = {
+        tails: bin_distribution(13, initial="uniform", tails=tails).at(distances) > 0
+        for tails in ("exclude", "clip low, drop high", "merge")
+    }
     assert at["exclude"].tolist() == [False, True, True, True, False]
     assert at["clip low, drop high"].tolist() == [True, True, True, True, False]
     assert at["merge"].all()

@@ -17,7 +17,9 @@ def pairs(batch, generator):
     embeddings, labels = batch
     distances = pairwise_distances(embeddings)
     same = labels[:, None] == labels[None, :]
-    positives = torch.tensor([next(j for j in torch.randperm(32, generator=generator).tolist() if j != i and same[i, j]) for i in range(32)])
+    positives = torch.tensor(
+        [next(j for j in torch.randperm(32, generator=generator).tolist() if j != i and same[i, j]) for i in range(32)]
+    )
     return distances, ~same, positives
 
 
@@ -81,7 +83,10 @@ def test_distance_weighted_is_the_clipped_inverse_of_the_density_on_the_sphere(p
 
     for i in range(32):
         expected = torch.tensor(
-            [min(log_inverse(0.5), log_inverse(max(distances[i, j].item(), 0.5))) if candidates[i, j] else -math.inf for j in range(32)],
+            [
+                min(log_inverse(0.5), log_inverse(max(distances[i, j].item(), 0.5))) if candidates[i, j] else -math.inf
+                for j in range(32)
+            ],
             dtype=torch.float64,
         ).softmax(0)
         assert torch.allclose(weights[i] / weights[i].sum(), expected, atol=1e-3)
@@ -119,7 +124,9 @@ def test_bins_agree_with_a_loop_over_pairs(pairs, drawing):
 
 
 def test_weights_that_span_fifty_orders_of_magnitude_still_order_the_rare_bins():
-    bins = bin_distribution(2, interval=(0, 1), initial=[1e25, 1e-25], clip=(1e-25, 1e25), tails="merge", drawing="weight per image")
+    bins = bin_distribution(
+        2, interval=(0, 1), initial=[1e25, 1e-25], clip=(1e-25, 1e25), tails="merge", drawing="weight per image"
+    )
     distances = torch.tensor([[0.0, 0.75, 0.75], [0.75, 0.0, 0.25], [0.75, 0.25, 0.0]])
     candidates = torch.tensor([[False, True, True], [True, False, True], [True, True, False]])
     weights = BinRule(bins)(distances, candidates, torch.zeros(3, dtype=torch.long))
@@ -128,7 +135,9 @@ def test_weights_that_span_fifty_orders_of_magnitude_still_order_the_rare_bins()
     assert weights[1].argmax() == 2
 
 
-@pytest.mark.parametrize("make", [lambda: Semihard("closest"), lambda: DistanceWeighted(dim=2), lambda: DistanceWeighted(cutoff=0)])
+@pytest.mark.parametrize(
+    "make", [lambda: Semihard("closest"), lambda: DistanceWeighted(dim=2), lambda: DistanceWeighted(cutoff=0)]
+)
 def test_bad_options_are_refused(make):
     with pytest.raises(UserError):
         make()

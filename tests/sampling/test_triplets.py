@@ -26,7 +26,9 @@ def two_bins(ratio, drawing):
     """One anchor; three negatives at distance 0.5 (near bin) and one at 1.0 (far bin), ten anchors' worth of draws."""
     angle = {0.5: 2 * torch.asin(torch.tensor(0.25)), 1.0: 2 * torch.asin(torch.tensor(0.5))}
     directions = [0.0, 0.0, angle[0.5], angle[0.5], angle[0.5], -angle[1.0]]
-    embeddings = torch.stack([torch.tensor([torch.cos(torch.as_tensor(a)), torch.sin(torch.as_tensor(a))]) for a in directions])
+    embeddings = torch.stack(
+        [torch.tensor([torch.cos(torch.as_tensor(a)), torch.sin(torch.as_tensor(a))]) for a in directions]
+    )
     labels = torch.tensor([0, 0, 1, 2, 3, 4])
     rule = BinRule(bin_distribution(2, interval=(0.25, 1.25), initial=ratio, drawing=drawing))
     return embeddings, labels, rule
@@ -36,7 +38,9 @@ def two_bins(ratio, drawing):
 def test_bins_drawn_three_to_one_come_out_three_to_one(generator, drawing, expected):
     """By image, the near bin with its three images weighs 3 x 3 against 1 x 1."""
     embeddings, labels, rule = two_bins([3, 1], drawing)
-    negatives = torch.stack([draw_triplets(embeddings, labels, rule, generator=generator).negatives[0] for _ in range(6000)])
+    negatives = torch.stack(
+        [draw_triplets(embeddings, labels, rule, generator=generator).negatives[0] for _ in range(6000)]
+    )
     near = ((negatives >= 2) & (negatives <= 4)).float().mean().item()
     assert near == pytest.approx(expected, abs=0.02)
 
@@ -84,7 +88,15 @@ def test_all_lets_the_anchor_be_its_own_negative(batch, generator):
 
 def test_the_anchor_is_its_own_positive_only_if_allowed(batch, generator):
     embeddings, labels = batch
-    own = torch.stack([(t.positives == t.anchors) for t in (draw_triplets(embeddings, labels, Random(), anchor_as_positive=True, generator=generator) for _ in range(200))])
+    own = torch.stack(
+        [
+            (t.positives == t.anchors)
+            for t in (
+                draw_triplets(embeddings, labels, Random(), anchor_as_positive=True, generator=generator)
+                for _ in range(200)
+            )
+        ]
+    )
     assert own.float().mean().item() == pytest.approx(0.25, abs=0.02)  # four images a class
 
 
@@ -114,7 +126,9 @@ def test_the_same_generator_gives_the_same_triplets(batch):
 def test_statistics_agree_with_a_loop(batch, generator):
     embeddings, labels = batch
     bins = bin_distribution(10, interval=(0.6, 1.3), initial="uniform", tails="merge")
-    triplets = draw_triplets(embeddings, labels, Semihard(), negatives_from="all", anchor_as_positive=True, generator=generator)
+    triplets = draw_triplets(
+        embeddings, labels, Semihard(), negatives_from="all", anchor_as_positive=True, generator=generator
+    )
     drawn, counts = triplet_statistics(embeddings, labels, triplets, bins)
     expected, below, above, own, of_class, total = [0] * 10, 0, 0, 0, 0, 0.0
     for a, p, n in zip(*(index.tolist() for index in triplets), strict=True):

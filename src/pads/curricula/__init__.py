@@ -32,8 +32,10 @@ class Curriculum(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
-CURRICULA: dict[str, Callable[..., Curriculum]] = {**{name: fixed(name) for name in NEGATIVE_RULES}, "learned": LearnedCurriculum}
-
+CURRICULA: dict[str, Callable[..., Curriculum]] = {
+    **{name: fixed(name) for name in NEGATIVE_RULES},
+    "learned": LearnedCurriculum,
+}
 
 
 def build_curriculum(part: Part, **given: Any) -> Curriculum:

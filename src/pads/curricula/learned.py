@@ -124,7 +124,9 @@ def make_rule(options: Mapping[str, Any]) -> BinRule:
 
 def check_multipliers(multipliers: Sequence[float]) -> list[float]:
     if len(multipliers) < 2 or min(multipliers) <= 0:
-        raise UserError(f"multipliers are {list(multipliers)}: give at least two positive factors, such as [0.8, 1, 1.25].")
+        raise UserError(
+            f"multipliers are {list(multipliers)}: give at least two positive factors, such as [0.8, 1, 1.25]."
+        )
     return [float(value) for value in multipliers]
 
 

@@ -57,7 +57,9 @@ class Preprocessing:
 
     def for_training(self, pixels_BCHW: Tensor, sizes_B2: Tensor, generator: torch.Generator) -> Tensor:
         """A random crop and a random flip in one resampling."""
-        boxes_B4 = AUGMENTATIONS[self.augmentation](sizes_B2, resize=self.resize, crop=self.image_size, generator=generator)
+        boxes_B4 = AUGMENTATIONS[self.augmentation](
+            sizes_B2, resize=self.resize, crop=self.image_size, generator=generator
+        )
         flips_B = None
         if self.flip:
             flips_B = torch.rand(len(sizes_B2), device=sizes_B2.device, generator=generator) < 0.5

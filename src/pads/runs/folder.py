@@ -1,13 +1,13 @@
 """A run folder holds everything needed to run it again.
 
-    config.json         what was asked for
-    environment.json    what it ran on
-    events.jsonl        one JSON per event, deterministic: a resumed run has the same bytes as one never stopped
-    timing.jsonl        seconds and images per second, which are not
-    test_curve.jsonl    the test split over training, if asked for; nothing in training reads it
-    checkpoints/        step-000123.safetensors: everything a resumed run needs
-    selected.safetensors  the network at the epoch that the selection split picked
-    metrics.json        the final figures; it exists when the run is finished
+config.json         what was asked for
+environment.json    what it ran on
+events.jsonl        one JSON per event, deterministic: a resumed run has the same bytes as one never stopped
+timing.jsonl        seconds and images per second, which are not
+test_curve.jsonl    the test split over training, if asked for; nothing in training reads it
+checkpoints/        step-000123.safetensors: everything a resumed run needs
+selected.safetensors  the network at the epoch that the selection split picked
+metrics.json        the final figures; it exists when the run is finished
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class RunFolder:
     def check_new(self) -> None:
         """Refuses a folder that holds something already."""
         if self.config_path.exists():
-            raise UserError(f"{self.path} holds a run already: go on with `pads train --resume {self.path}`, or give another --run.")
+            raise UserError(
+                f"{self.path} holds a run already: go on with `pads train --resume {self.path}`, or give another --run."
+            )
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise UserError(f"{self.path} exists and is not empty: give a new folder as --run.")
 
@@ -74,7 +76,9 @@ class RunFolder:
         try:
             return from_json(self.config_path.read_text())
         except json.JSONDecodeError as error:
-            raise UserError(f"{self.config_path} is not valid JSON ({error}); put back the file that the run wrote.") from error
+            raise UserError(
+                f"{self.config_path} is not valid JSON ({error}); put back the file that the run wrote."
+            ) from error
 
     @property
     def config_path(self) -> Path:
@@ -102,12 +106,14 @@ class RunFolder:
 
     def __enter__(self) -> RunFolder:
         """Takes the lock, which the system releases with the process, however it ends."""
-        self._lock = open(self.path / "lock", "wb")  # noqa: SIM115
+        self._lock = open(self.path / "lock", "wb")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self._lock.close()
-            raise UserError(f"another process is training in {self.path}: wait for it, stop it, or give another --run.") from error
+            raise UserError(
+                f"another process is training in {self.path}: wait for it, stop it, or give another --run."
+            ) from error
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -134,7 +140,11 @@ class RunFolder:
 
     def lengths(self) -> dict[str, int]:
         """The bytes of the files that a resumed run must cut back to."""
-        return {name: (self.path / name).stat().st_size for name in ("events.jsonl", "test_curve.jsonl") if (self.path / name).exists()}
+        return {
+            name: (self.path / name).stat().st_size
+            for name in ("events.jsonl", "test_curve.jsonl")
+            if (self.path / name).exists()
+        }
 
     def cut_back(self, lengths: Mapping[str, int]) -> None:
         """Forgets what was written after the checkpoint that a resumed run starts from: it will be written again."""
@@ -156,7 +166,11 @@ class RunFolder:
 
     def checkpoints(self) -> list[Path]:
         """Complete checkpoints, oldest first."""
-        return sorted(p for p in self.checkpoints_path.glob("step-*.safetensors") if re.fullmatch(r"step-\d+\.safetensors", p.name))
+        return sorted(
+            p
+            for p in self.checkpoints_path.glob("step-*.safetensors")
+            if re.fullmatch(r"step-\d+\.safetensors", p.name)
+        )
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """The newest checkpoint, None before the first."""
@@ -173,7 +187,9 @@ class RunFolder:
             return load_state(self.selected_path)["network"]
         checkpoint = self.load_checkpoint()
         if checkpoint is None:
-            raise UserError(f"{self.path} has no checkpoint yet: train it first with `pads train --resume {self.path}`.")
+            raise UserError(
+                f"{self.path} has no checkpoint yet: train it first with `pads train --resume {self.path}`."
+            )
         return checkpoint["network"]
 
     def __repr__(self) -> str:

@@ -144,7 +144,9 @@ def bin_distribution(
     weights_K = initial_weights(initial, points_K, outside)
     if clip is None:
         weights_K = raised_to_floor(weights_K / weights_K.sum(), floor)
-    return BinDistribution((low, high), weights_K, tails, floor, (clip[0], clip[1]) if clip is not None else None, drawing)
+    return BinDistribution(
+        (low, high), weights_K, tails, floor, (clip[0], clip[1]) if clip is not None else None, drawing
+    )
 
 
 def initial_weights(initial: str | Sequence[float], points_K: Tensor, outside: float) -> Tensor:
@@ -160,12 +162,16 @@ def initial_weights(initial: str | Sequence[float], points_K: Tensor, outside: f
         a, b = map(float, match.groups())
         inside_K = (points_K >= a) & (points_K <= b)
         if not inside_K.any():
-            raise UserError(f"initial is {initial!r}, but no bin lies there: the bins cover {points_K[0]:.3g} to {points_K[-1]:.3g}.")
+            raise UserError(
+                f"initial is {initial!r}, but no bin lies there: the bins cover {points_K[0]:.3g} to {points_K[-1]:.3g}."
+            )
         return torch.where(inside_K, 1.0, outside).double()
     if match := re.fullmatch(rf"N\({number},{number}\)", initial):
         mean, sd = map(float, match.groups())
         return torch.exp(-0.5 * ((points_K - mean) / sd) ** 2).clamp(min=outside)
-    raise UserError(f'initial is {initial!r}: write "uniform", "U[0.3, 0.7]", "N(0.5, 0.05)", or one number for each bin.')
+    raise UserError(
+        f'initial is {initial!r}: write "uniform", "U[0.3, 0.7]", "N(0.5, 0.05)", or one number for each bin.'
+    )
 
 
 def given_weights(values: Sequence[float], num_bins: int) -> Tensor:

@@ -83,7 +83,9 @@ class DistanceWeighted:
 
     def __post_init__(self) -> None:
         if self.dim < 3:
-            raise UserError(f"dim is {self.dim}: distance-weighted sampling needs an embedding of at least 3 dimensions.")
+            raise UserError(
+                f"dim is {self.dim}: distance-weighted sampling needs an embedding of at least 3 dimensions."
+            )
         if not 0 < self.cutoff < 2:
             raise UserError(f"cutoff is {self.cutoff}: it is a distance on the unit sphere, between 0 and 2.")
 

@@ -53,7 +53,9 @@ def draw_triplets(
     positives_BB = same_BB if anchor_as_positive else same_BB & ~self_BB
     positives_B = draw(positives_BB.float(), self_BB, generator)
 
-    candidates_BB = {"other classes": ~same_BB, "all but the anchor": ~self_BB, "all": torch.ones_like(same_BB)}[negatives_from]
+    candidates_BB = {"other classes": ~same_BB, "all but the anchor": ~self_BB, "all": torch.ones_like(same_BB)}[
+        negatives_from
+    ]
     negatives_B = draw(rule(distances_BB, candidates_BB, positives_B), candidates_BB, generator)
 
     if rho > 0:
@@ -86,7 +88,9 @@ def check_batch(embeddings_BD: Tensor, labels_B: Tensor, negatives_from: str, rh
         )
     # On a GPU this look would wait for the device, so there a batch of one class draws its own images as negatives.
     if not labels_B.is_cuda and negatives_from == "other classes" and bool((labels_B == labels_B[0]).all()):
-        raise UserError("all images of the batch are of one class, so there is no negative: draw batches of several classes.")
+        raise UserError(
+            "all images of the batch are of one class, so there is no negative: draw batches of several classes."
+        )
 
 
 class TripletStatistics(NamedTuple):
@@ -98,7 +102,9 @@ class TripletStatistics(NamedTuple):
     """[triplets, below the bins, above the bins, positive is the anchor, negative is of the anchor's class, sum of d_an]."""
 
 
-def triplet_statistics(embeddings_BD: Tensor, labels_B: Tensor, triplets: Triplets, bins: BinDistribution) -> TripletStatistics:
+def triplet_statistics(
+    embeddings_BD: Tensor, labels_B: Tensor, triplets: Triplets, bins: BinDistribution
+) -> TripletStatistics:
     """What was drawn: the histogram of the negatives' distances and the shares of the special cases."""
     anchors_B, positives_B, negatives_B = triplets
     with torch.no_grad():
