@@ -370,14 +370,15 @@ def test_the_table_has_its_rows_and_columns_in_percent(width):
     ]
 
 
-def test_a_log_keeps_the_lines_of_the_end_whole():
-    file = io.StringIO()
-    print_figures(
-        {**FINAL, "protocol": "last", "selection": None}, "runs/" + "long/" * 30, Console(file=file, width=80)
-    )
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_what_is_there_to_be_copied_is_never_broken(is_terminal):
+    file, run = io.StringIO(), "runs/" + "long/" * 30
+    console = Console(file=file, width=80, force_terminal=is_terminal, color_system=None)
+    print_figures({**FINAL, "protocol": "last", "selection": None}, run, console)
     lines = file.getvalue().splitlines()
     assert "trained: the network of the last epoch (protocol: last)" in lines
-    assert "The run is in runs/" + "long/" * 30 in lines
+    assert f"The run is in {run}" in lines
+    assert f"Measure it again: pads evaluate {run}" in lines
 
 
 # -- stopping ----------------------------------------------------------------------------------------------------------

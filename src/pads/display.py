@@ -194,7 +194,7 @@ class LiveDisplay:
         if kind == "decoding":
             self.reading = (step, values["total"], values["what"])
         elif kind == "start":
-            say(self.seen.headline(), self.console, "bold")
+            say(self.seen.headline(), self.console, "bold", whole=True)
             say(self.seen.sizes(), self.console, "dim")
         elif kind == "end":
             self.close()
@@ -328,8 +328,8 @@ def print_figures(figures: Mapping[str, Any], run: Path | str, console: Console 
     mark = ", test-selected" if protocol == "test-selected" else ""
     print_table({row: test[row] for row in ("raw pixels", "untrained", "trained")}, title + mark, console)
     say("\ntrained: " + PICKED_ON[protocol].format(**(figures["selection"] or {})), console)
-    say(f"The run is in {run}", console)
-    say(f"Measure it again: pads evaluate {shlex.quote(str(run))}", console)
+    say(f"The run is in {run}", console, whole=True)
+    say(f"Measure it again: pads evaluate {shlex.quote(str(run))}", console, whole=True)
 
 
 def print_table(rows: Mapping[str, Mapping[str, float]], title: str, console: Console | None = None) -> None:
@@ -344,9 +344,9 @@ def print_table(rows: Mapping[str, Mapping[str, float]], title: str, console: Co
         say(f"{row:{width}}{numbers}", console, "bold" if row == "trained" else "")
 
 
-def say(text: str, console: Console, style: str = "") -> None:
-    """A terminal breaks a long line between words; a log keeps it whole."""
-    console.print(text, style=style, soft_wrap=not console.is_terminal, markup=False)
+def say(text: str, console: Console, style: str = "", whole: bool = False) -> None:
+    """In a terminal, long lines are broken between words, but for what is there to be copied; a log keeps all whole."""
+    console.print(text, style=style, soft_wrap=whole or not console.is_terminal, markup=False)
 
 
 # -- TensorBoard -------------------------------------------------------------------------------------------------------

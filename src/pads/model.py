@@ -61,5 +61,7 @@ def load(run: RunFolder | Path | str, *, checkpoint: str = "selected", device: s
     folder = run if isinstance(run, RunFolder) else RunFolder.open(run)
     config = folder.config
     network = build_network(config)
-    network.load_state_dict(folder.load_network(checkpoint))
+    state = folder.load_network(checkpoint)
+    with folder.fitting():
+        network.load_state_dict(state)
     return Model(network.to(pick_device(device)), Preprocessing.of(config.data, config.network), config)

@@ -5,6 +5,8 @@ The loop in `fit` is Algorithm 1 of the paper. Names end in dimensions: B batch,
 
 from __future__ import annotations
 
+import functools
+import math
 import signal
 import threading
 import time
@@ -20,6 +22,7 @@ from torch import Tensor, nn
 from pads.config import Config, Optimiser, build, lookup
 from pads.curricula import Curriculum, build_curriculum
 from pads.data import DATASETS, class_batches
+from pads.data.augment import check_crop
 from pads.data.views import Views, load_views
 from pads.errors import UserError
 from pads.evaluate import evaluate, raw_pixels
@@ -27,6 +30,7 @@ from pads.losses import LOSSES
 from pads.networks import BACKBONES, EmbeddingNetwork, build_backbone, find_weights, load_weights, seeded
 from pads.runs import RunFolder, next_free
 from pads.sampling import BinDistribution, Triplets, bin_distribution, draw_triplets, triplet_statistics
+from pads.sampling.triplets import check_draw
 from pads.speed import CapturedStep, float32_rounding
 
 Watch = Callable[[str, int, Mapping[str, Any]], None]
@@ -40,8 +44,13 @@ def train(config: Config, run: Path | str | None = None, *, watch: Watch | None 
     path = run or next_free("runs", f"{config.recipe or 'run'}-{config.seed}")
     RunFolder(path).check_new()
     views = load_views(config, pick_device(config.device), watch)  # first, so that bad data leaves no empty run behind
-    with RunFolder.create(path, config) as folder:
-        return fit(config, folder, views, watch)
+    folder = RunFolder.create(path, config)
+    try:
+        with folder:
+            return fit(config, folder, views, watch)
+    except UserError:
+        folder.remove_if_unused()  # a start that failed leaves nothing in the way of the next
+        raise
 
 
 def resume(run: RunFolder | Path | str, *, watch: Watch | None = None) -> RunFolder:
@@ -112,6 +121,8 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
             if (epoch + 1) % config.checkpoint_every == 0 or epoch + 1 == config.num_epochs:
                 save(run, parts, generator, selected, step)
 
+        if stop_requested():
+            raise KeyboardInterrupt(f"saved at step {step} of {num_steps}")
         run.write_json("metrics.json", final_figures(config, run, network, views, selected, step))
         watch("end", step, run.metrics or {})
         return run
@@ -221,10 +232,7 @@ class DrawnTriplets:
     def check_finite(self, step: int) -> None:
         """Before anything is saved: a network that has become nan must not take the place of one that is good."""
         if not torch.isfinite(self.losses).all():
-            raise UserError(
-                f"the loss is no longer a finite number (noticed at step {step}); nothing was saved since. Lower "
-                "--set optimiser.learning_rate=..., or look for broken images; the last good checkpoint is kept."
-            )
+            raise diverged(step)
 
     def summary(self, step: int) -> dict[str, Any]:
         """The means since the last call."""
@@ -253,6 +261,13 @@ class DrawnTriplets:
         self.histogram_K.copy_(state["histogram"])
         self.counts.copy_(state["counts"])
         self.losses.copy_(state["losses"])
+
+
+def diverged(step: int) -> UserError:
+    return UserError(
+        f"the loss or a weight is no longer a finite number (noticed at step {step}): lower optimiser.learning_rate, or "
+        "look for broken images. Nothing was saved since; the last good checkpoint is kept."
+    )
 
 
 def measure_epoch(
@@ -319,6 +334,8 @@ def save(
 ) -> None:
     """A checkpoint of everything that a resumed run needs."""
     parts["drawn"].check_finite(step)
+    if not all(torch.isfinite(weights).all() for weights in parts["network"].parameters()):
+        raise diverged(step)
     states = {name: part.state_dict() for name, part in parts.items()}
     run.save_checkpoint(step, {**states, "generator": generator.get_state(), "selected": dict(selected), "step": step})
 
@@ -329,9 +346,10 @@ def restore(run: RunFolder, parts: Mapping[str, Any], generator: torch.Generator
     run.cut_back(state["lengths"] if state else {})
     if state is None:
         return 0
-    for name, part in parts.items():
-        part.load_state_dict(state[name])
-    generator.set_state(state["generator"])
+    with run.fitting():
+        for name, part in parts.items():
+            part.load_state_dict(state[name])
+        generator.set_state(state["generator"])
     selected.update(state["selected"])
     return int(state["step"])
 
@@ -399,25 +417,56 @@ def pick_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        torch.empty(0, device=name)
+        torch.zeros(1, device=name).item()
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"device {name!r} is not there: take `cpu`, or `auto` for what the machine has.") from error
     return torch.device(name)
 
 
+AT_LEAST = {
+    "seed": 0,
+    "data.split_seed": 0,
+    "data.classes_per_batch": 2,
+    "data.samples_per_class": 2,
+    "data.image_size": 1,
+    "data.store_size": 1,
+    "network.embedding_dim": 1,
+    "optimiser.learning_rate": 0,
+    "optimiser.loss_learning_rate": 0,
+    "optimiser.weight_decay": 0,
+    "optimiser.factor": 0,
+    "num_epochs": 1,
+    "adapt_every": 1,
+    "log_every": 1,
+    "select_every": 1,
+    "test_curve_every": 1,
+    "checkpoint_every": 1,
+    "threads": 1,
+}
+MOST_THREADS = 1024
+"""Far more of them, and torch dies without a word."""
+
+
 def check(config: Config) -> None:
     """Settings that cannot work are refused before a run folder is made."""
-    positive = ("num_epochs", "log_every", "select_every", "checkpoint_every")
-    optional = ("adapt_every", "test_curve_every", "threads")
-    for name in (*positive, *optional):
-        value = getattr(config, name)
-        if (value is not None or name in positive) and value < 1:
-            raise UserError(
-                f"{name} is {value}: it must be at least 1{', or null for never' if name in optional[:2] else ''}."
-            )
+    for name, least in AT_LEAST.items():
+        value: Any = functools.reduce(getattr, name.split("."), config)
+        most = math.inf if isinstance(value, float) else 2**63
+        if value is not None and not least <= value < most:
+            null = ", or null for never" if name in ("adapt_every", "test_curve_every") else ""
+            raise UserError(f"{name} is {value}: it must be at least {least}{null}.")
+    if config.threads is not None and config.threads > MOST_THREADS:
+        raise UserError(f"threads is {config.threads}: it must be at most {MOST_THREADS}.")
+    if min(config.network.std) <= 0:
+        raise UserError(f"network.std is {list(config.network.std)}: each must be above 0.")
+    if not config.recall_at or min(config.recall_at) < 1:
+        raise UserError(f"recall_at is {list(config.recall_at)}: name at least one k, each at least 1.")
+    check_crop(config.data.resize, config.data.image_size)
+    check_draw(config.sampling.negatives_from, config.sampling.rho)
     lookup(DATASETS, config.data.name, "data set")
     lookup(BACKBONES, config.network.backbone, "backbone")
     if config.network.weights is not None:
         find_weights(config.network.weights, config.network.backbone)
     build(LOSSES, config.loss, "loss", num_classes=1)
-    make_curriculum(config)
+    if make_curriculum(config).metrics and config.adapt_every and config.data.reward_share == 0:
+        raise UserError("this curriculum learns from the reward split, which is empty: set data.reward_share above 0.")

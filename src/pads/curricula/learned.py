@@ -5,6 +5,7 @@ Dimensions: K bins, S state.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -123,7 +124,7 @@ def make_rule(options: Mapping[str, Any]) -> BinRule:
 
 
 def check_multipliers(multipliers: Sequence[float]) -> list[float]:
-    if len(multipliers) < 2 or min(multipliers) <= 0:
+    if len(multipliers) < 2 or not all(0 < factor < math.inf for factor in multipliers):
         raise UserError(
             f"multipliers are {list(multipliers)}: give at least two positive factors, such as [0.8, 1, 1.25]."
         )

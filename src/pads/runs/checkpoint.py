@@ -34,7 +34,7 @@ def load_state(path: Path) -> dict[str, Any]:
             return unpacked(tree, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
     except (OSError, KeyError, json.JSONDecodeError, safetensors.SafetensorError) as error:
         raise UserError(
-            f"{path} is not a checkpoint of pads ({error}); take an earlier one or start the run again."
+            f"{path} is not a whole checkpoint of pads ({error}): delete it, and --resume goes on from the one before."
         ) from error
 
 
@@ -81,6 +81,7 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 def cannot_write(path: Path, error: OSError) -> UserError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return UserError(
-            f"the disk is full: {path} could not be written; free some room. What was saved before is intact."
+            f"the disk is full: {path} could not be written. Free some room, then go on with --resume: what was saved "
+            "before is intact."
         )
     return UserError(f"{path} could not be written ({error.strerror or error}). What was saved before is intact.")

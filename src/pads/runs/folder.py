@@ -12,13 +12,15 @@ metrics.json        the final figures; it exists when the run is finished
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import platform
 import re
+import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -50,9 +52,28 @@ class RunFolder:
             run.checkpoints_path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise cannot_write(run.path, error) from error
-        run.write_json("environment.json", environment())
-        write_atomically(run.config_path, to_json(config))
+        try:
+            run.write_json("environment.json", environment())
+            write_atomically(run.config_path, to_json(config))
+        except UserError:
+            run.remove_if_unused()
+            raise
         return run
+
+    def remove_if_unused(self) -> None:
+        """Takes away a run that has nothing to show: no event and no checkpoint."""
+        if not self.checkpoints() and not (self.path / "events.jsonl").exists():
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def fitting(self) -> Iterator[None]:
+        """While a saved state is put into parts that were built from config.json."""
+        try:
+            yield
+        except (KeyError, RuntimeError, ValueError, AssertionError) as error:
+            raise UserError(
+                f"what {self.path} saved does not fit its config.json or the images: put back what was changed since."
+            ) from error
 
     def check_new(self) -> None:
         """Refuses a folder that holds something already."""
@@ -75,7 +96,9 @@ class RunFolder:
     def config(self) -> Config:
         try:
             return from_json(self.config_path.read_text())
-        except json.JSONDecodeError as error:
+        except UserError as error:
+            raise UserError(f"{self.config_path} does not fit this version of pads: {error}") from error
+        except ValueError as error:
             raise UserError(
                 f"{self.config_path} is not valid JSON ({error}); put back the file that the run wrote."
             ) from error
@@ -96,7 +119,10 @@ class RunFolder:
     def metrics(self) -> dict[str, Any] | None:
         """The final figures, None while the run is not finished."""
         path = self.path / "metrics.json"
-        return json.loads(path.read_text()) if path.exists() else None
+        try:
+            return json.loads(path.read_text()) if path.exists() else None
+        except ValueError as error:
+            raise UserError(f"{path} is not valid JSON ({error}); delete it, and --resume writes it anew.") from error
 
     @property
     def is_finished(self) -> bool:
@@ -118,7 +144,8 @@ class RunFolder:
 
     def __exit__(self, *_: object) -> None:
         for file in self._files.values():
-            file.close()
+            with contextlib.suppress(OSError):  # a full disk was told of when it was noticed
+                file.close()
         self._files.clear()
         self._lock.close()
 

@@ -137,7 +137,7 @@ def bin_distribution(
     check_choice("drawing", drawing, DRAWINGS)
     if not 0 <= floor * num_bins < 1:
         raise UserError(f"floor is {floor}: it must be at least 0 and below 1 / num_bins = {1 / num_bins:.4g}.")
-    if clip is not None and not 0 < clip[0] < clip[1]:
+    if clip is not None and not (len(clip) == 2 and 0 < clip[0] < clip[1]):
         raise UserError(f"clip is {list(clip)}: it must hold two growing positive numbers, such as [1e-25, 1e25].")
     edges = torch.linspace(low, high, num_bins + 1, dtype=torch.float64)
     points_K = (edges[:-1] + edges[1:]) / 2 if evaluated_at == "centres" else edges[:-1] + 2 / (num_bins + 1)
@@ -168,6 +168,8 @@ def initial_weights(initial: str | Sequence[float], points_K: Tensor, outside: f
         return torch.where(inside_K, 1.0, outside).double()
     if match := re.fullmatch(rf"N\({number},{number}\)", initial):
         mean, sd = map(float, match.groups())
+        if sd <= 0:
+            raise UserError(f"initial is {initial!r}: its standard deviation must be above 0.")
         return torch.exp(-0.5 * ((points_K - mean) / sd) ** 2).clamp(min=outside)
     raise UserError(
         f'initial is {initial!r}: write "uniform", "U[0.3, 0.7]", "N(0.5, 0.05)", or one number for each bin.'

@@ -78,10 +78,14 @@ def draw(weights_BB: Tensor, fallback_BB: Tensor, generator: torch.Generator | N
     return drawn_B1.squeeze(1).clamp(max=weights_BB.shape[1] - 1)
 
 
-def check_batch(embeddings_BD: Tensor, labels_B: Tensor, negatives_from: str, rho: float) -> None:
+def check_draw(negatives_from: str, rho: float) -> None:
     check_choice("negatives_from", negatives_from, NEGATIVES_FROM)
     if not 0 <= rho <= 1:
         raise UserError(f"rho is {rho}: it is the share of flipped triplets, between 0 and 1.")
+
+
+def check_batch(embeddings_BD: Tensor, labels_B: Tensor, negatives_from: str, rho: float) -> None:
+    check_draw(negatives_from, rho)
     if embeddings_BD.ndim != 2 or labels_B.shape != embeddings_BD.shape[:1]:
         raise UserError(
             f"draw_triplets takes embeddings (B, D) and labels (B,), not {tuple(embeddings_BD.shape)} and {tuple(labels_B.shape)}."
