@@ -21,38 +21,22 @@ torch.set_num_threads(1)
 
 def main() -> None:
     print(f"{'what':60} {'ours':>9} {'theirs':>9} {'ratio':>7} {'goal':>6}")
+    bins, miner = bin_distribution(), miners.DistanceWeightedMiner()
     for batch, goal in ((112, 10), (512, 20)):
         embeddings, labels = made_up(batch)
-        bins = bin_distribution()
-        ours = milliseconds(lambda e=embeddings, y=labels: draw_triplets(e, y, BinRule(bins)))
-        row(
-            f"PADS triplets, batch {batch}, a NumPy loop over anchors",
-            ours,
-            milliseconds(lambda e=embeddings, y=labels: loop(e, y, bins), 5),
-            goal,
-        )
-        miner = miners.DistanceWeightedMiner()
-        row(
-            f"PADS triplets, batch {batch}, PML's DistanceWeightedMiner",
-            ours,
-            milliseconds(lambda e=embeddings, y=labels: miner(e, y), 10),
-            3,
-        )
+        ours = milliseconds(draw_triplets, embeddings, labels, BinRule(bins))
+        theirs = milliseconds(loop, embeddings, labels, bins)
+        row(f"PADS triplets, batch {batch}, a NumPy loop over anchors", ours, theirs, goal)
+        theirs = milliseconds(miner, embeddings, labels)
+        row(f"PADS triplets, batch {batch}, PML's DistanceWeightedMiner", ours, theirs, 3)
     embeddings, labels = made_up(112)
-    triplets = draw_triplets(embeddings, labels, BinRule(bin_distribution()))
+    triplets = draw_triplets(embeddings, labels, BinRule(bins))
     loss = MarginLoss(num_classes=56)
-    ours = milliseconds(lambda: backward(loss, embeddings, labels, triplets))
-    row(
-        "margin loss and gradient, batch 112, a loop over triplets",
-        ours,
-        milliseconds(lambda: backward(loop_loss, embeddings, labels, triplets, loss.beta), 5),
-        20,
-    )
+    ours = milliseconds(backward, loss, embeddings, labels, triplets)
+    theirs = milliseconds(backward, loop_loss, embeddings, labels, triplets, loss.beta)
+    row("margin loss and gradient, batch 112, a loop over triplets", ours, theirs, 20)
     for batch in (128, 256, 512, 1024):
-        embeddings, labels = made_up(batch)
-        print(
-            f"  drawing, batch {batch:5}: {milliseconds(lambda e=embeddings, y=labels: draw_triplets(e, y, BinRule(bins)), 10):8.2f} ms"
-        )
+        print(f"  drawing, batch {batch:5}: {milliseconds(draw_triplets, *made_up(batch), BinRule(bins)):8.2f} ms")
 
 
 def made_up(batch: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -67,11 +51,11 @@ def loop(embeddings: torch.Tensor, labels: torch.Tensor, bins: BinDistribution) 
     """The same rule, "bin then image", one anchor after the other."""
     unit, classes = embeddings.numpy(), labels.numpy()
     distances = np.sqrt(np.clip(2 - 2 * unit @ unit.T, 0, None))
-    edges, p = bins.edges.numpy(), bins.probabilities_K.numpy()
+    edges, p, random = bins.edges.numpy(), bins.probabilities_K.numpy(), np.random.default_rng(0)
     triplets = []
     for anchor in range(len(unit)):
         positives = np.flatnonzero(classes == classes[anchor])
-        positive = np.random.choice(positives[positives != anchor])
+        positive = random.choice(positives[positives != anchor])
         candidates = np.flatnonzero(classes != classes[anchor])
         index = np.digitize(distances[anchor, candidates], edges) - 1
         inside = (index >= 0) & (index < len(p))
@@ -79,8 +63,8 @@ def loop(embeddings: torch.Tensor, labels: torch.Tensor, bins: BinDistribution) 
             (candidates[inside], index[inside]) if inside.any() else (candidates, np.zeros(len(candidates), int))
         )
         occupied = np.unique(index)
-        chosen = np.random.choice(occupied, p=p[occupied] / p[occupied].sum())
-        triplets.append((anchor, positive, np.random.choice(candidates[index == chosen])))
+        chosen = random.choice(occupied, p=p[occupied] / p[occupied].sum())
+        triplets.append((anchor, positive, random.choice(candidates[index == chosen])))
     return triplets
 
 
@@ -98,14 +82,14 @@ def backward(loss: Callable[..., torch.Tensor], embeddings: torch.Tensor, *argum
     loss(embeddings.detach().requires_grad_(), *arguments).backward()
 
 
-def milliseconds(call: Callable[[], Any], repeats: int = 30) -> float:
-    call()
+def milliseconds(function: Callable[..., Any], *arguments: Any, repeats: int = 20) -> float:
+    function(*arguments)
     times = []
     for _ in range(repeats):
         started = time.perf_counter()
-        call()
+        function(*arguments)
         times.append(time.perf_counter() - started)
-    return 1e3 * sorted(times)[len(times) // 2]
+    return 1e3 * min(times)
 
 
 def row(what: str, ours: float, theirs: float, goal: float) -> None:

@@ -19,9 +19,10 @@ from typing import Any
 
 from pads.config import Config, to_dict, to_json, with_settings
 from pads.data.views import Views, load_views
+from pads.parts import check, pick_device
 from pads.recipes import RECIPES
 from pads.runs import RunFolder
-from pads.train import check, fit, nobody, pick_device
+from pads.train import fit, nobody
 
 METRICS = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r", "r-precision", "nmi")
 

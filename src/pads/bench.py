@@ -19,33 +19,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pads.config import Config, Part
+from pads.config import Config, Part, Sampling
 from pads.data.benchmark import ImageList
 from pads.data.store import ImageStore
 from pads.data.views import Preprocessing, View, Views, load_views
 from pads.evaluate import evaluate
-from pads.recipes import RECIPES, with_pads
+from pads.parts import build_optimiser, check, make_curriculum, pick_device, set_learning_rates, start_network
+from pads.recipes import with_pads
 from pads.runs import RunFolder
 from pads.runs.checkpoint import write_atomically
 from pads.sampling import draw_triplets
 from pads.speed import WARM_UP_STEPS, CapturedStep, float32_rounding
-from pads.train import (
-    batch_size,
-    build_optimiser,
-    fit,
-    make_curriculum,
-    nobody,
-    pick_device,
-    set_learning_rates,
-    start_network,
-)
+from pads.train import batch_size, fit, nobody
 
 SKIPPED_WINDOWS = 2
 """The first records of a run hold the compilation and the capture."""
 
 
 def bench(config: Config, *, num_steps: int = 600, images: int = 5864) -> dict[str, Any]:
-    """The figures of `pads bench` for a static recipe: its network, batch and precision, on its data or on noise."""
+    """The figures of `pads bench`: the network, batch and precision of a recipe, on its data or on noise."""
+    if config.curriculum.name == "learned":
+        config = replace(config, curriculum=Part("distance-weighted"), sampling=Sampling())
+    check(config)
     device = pick_device(config.device)
     views = (
         load_views(config, device, nobody)
@@ -182,20 +177,14 @@ def noise(config: Config, device: torch.device, num_images: int) -> Views:
     return Views(train, held_out, View.of(store, order[:0], preprocessing), held_out, ())
 
 
-def bench_config(recipe: str, settings: Config | None = None) -> Config:
-    """The recipe with static sampling, so that the adaptive one is measured against it."""
-    config = settings or RECIPES[recipe]()
-    return replace(config, curriculum=Part("distance-weighted")) if config.curriculum.name == "learned" else config
-
-
-def table(figures: dict[str, Any]) -> list[tuple[str, str]]:
+def rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
     """What a person reads."""
-    rows = [(name, f"{rate:,.0f} images/s") for name, rate in figures["images_per_second"].items()]
-    rows += [(name, f"{ratio:.3f}") for name, ratio in figures["ratios"].items()]
-    rows += [(name, f"{time_:.2f} ms") for name, time_ in figures["milliseconds"].items()]
+    table = [(name, f"{rate:,.0f} images/s") for name, rate in figures["images_per_second"].items()]
+    table += [(name, f"{ratio:.3f}") for name, ratio in figures["ratios"].items()]
+    table += [(name, f"{time_:.2f} ms") for name, time_ in figures["milliseconds"].items()]
     if "gigabytes" in figures:
-        rows.append(("peak memory", f"{figures['gigabytes']:.1f} GB"))
-    return rows
+        table.append(("peak memory", f"{figures['gigabytes']:.1f} GB"))
+    return table
 
 
 def write(figures: dict[str, Any], path: Path) -> None:

@@ -78,6 +78,9 @@ def make_parser() -> argparse.ArgumentParser:
     )
     train.add_argument("--run", metavar="DIR", help="the run folder to make (default: runs/RECIPE-SEED)")
     train.add_argument("--seed", type=int, help="of the weights, the batches, the drawing and the policy (default: 0)")
+    train.add_argument(
+        "--weights", metavar="FILE", help="what the backbone starts from: a file, or imagenet to download"
+    )
     train.add_argument("--device", help="cpu, cuda, ... (default: auto)")
     train.add_argument("--skip-bad-images", action="store_true", help="go on without images that cannot be read")
     train.add_argument(
@@ -99,6 +102,32 @@ def make_parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--checkpoint", choices=("selected", "last"), default="selected", help="default: selected")
     evaluate.add_argument("--json", action="store_true", help="print JSON, fractions instead of percentages")
     evaluate.set_defaults(command=evaluate_command)
+
+    prepare = commands.add_parser(
+        "prepare",
+        help="decode a data set once, for all runs",
+        description="Decode a data set once, for all runs; run it again to go on, to verify, or to bring it up to date.",
+    )
+    prepare.add_argument("dataset", metavar="DATASET", help="cub200, cars196, sop, inshop, folder or csv")
+    prepare.add_argument("--data", metavar="DIR", required=True, help="where the images are")
+    prepare.add_argument("--out", metavar="DIR", help="the store to make (default: hidden, beside the images)")
+    prepare.add_argument("--size", type=int, default=288, help="pixels on a side (default: 288)")
+    prepare.add_argument("--skip-bad-images", action="store_true", help="go on without images that cannot be read")
+    prepare.set_defaults(command=prepare_command)
+
+    bench = commands.add_parser(
+        "bench",
+        help="measure how fast this machine trains",
+        description="Measure how fast this machine trains, every figure as a ratio within one run.",
+    )
+    bench.add_argument(
+        "recipe", nargs="?", default="cub200-margin-udist", metavar="RECIPE", help="default: %(default)s"
+    )
+    bench.add_argument("--data", metavar="DIR", help="real images (default: noise in the shape of CUB200-2011)")
+    bench.add_argument("--set", metavar="KEY=VALUE", action="append", help="change one setting; may be repeated")
+    bench.add_argument("--steps", type=int, default=600, help="training steps of each measurement (default: 600)")
+    bench.add_argument("--out", metavar="FILE", default="bench.json", help="where the figures go (default: bench.json)")
+    bench.set_defaults(command=bench_command)
     return parser
 
 
@@ -123,7 +152,9 @@ def train_command(options: argparse.Namespace) -> None:
     )
     seed = config.seed if options.seed is None else options.seed
     device = options.device or config.device
-    config = with_settings(replace(config, data=data, seed=seed, device=device), options.set or [])
+    network = config.network if options.weights is None else replace(config.network, weights=options.weights)
+    config = replace(config, data=data, network=network, seed=seed, device=device)
+    config = with_settings(config, options.set or [])
 
     from pads.display import watching
     from pads.train import train
@@ -133,7 +164,7 @@ def train_command(options: argparse.Namespace) -> None:
 
 
 def resume_command(options: argparse.Namespace) -> None:
-    others = ("recipe", "data", "set", "run", "seed", "device", "skip_bad_images", "paper_protocol")
+    others = ("recipe", "data", "set", "run", "seed", "weights", "device", "skip_bad_images", "paper_protocol")
     given = [name for name in others if getattr(options, name) is not None and getattr(options, name) is not False]
     if given:
         names = ", ".join(name if name == "recipe" else "--" + name.replace("_", "-") for name in given)
@@ -182,3 +213,35 @@ def evaluate_command(options: argparse.Namespace) -> None:
         print(json.dumps({"split": options.split, "protocol": protocol, **figures}, indent=2))
     else:
         print_table({"trained": figures}, f"{options.split} split, in percent (protocol: {protocol})")
+
+
+def prepare_command(options: argparse.Namespace) -> None:
+    from pads.data.prepare import prepare, split_lists
+    from pads.display import progress_bars
+
+    with progress_bars() as show:
+        prepared = prepare(
+            options.dataset,
+            options.data,
+            options.out,
+            size=options.size,
+            skip_bad_images=options.skip_bad_images,
+            progress=show,
+        )
+    for note in prepared.benchmark.notes:
+        print(note)
+    counts = ", ".join(f"{split} {len(images):,}" for split, images in split_lists(prepared.benchmark).items())
+    print(f"{prepared.path} holds {options.dataset} ({counts}), decoded and verified.")
+
+
+def bench_command(options: argparse.Namespace) -> None:
+    config = recipe_config(options.recipe)
+    config = with_settings(replace(config, data=replace(config.data, root=options.data)), options.set or [])
+
+    from pads.bench import bench, rows, write
+    from pads.display import print_rows
+
+    figures = bench(config, num_steps=options.steps)
+    print_rows(rows(figures), f"{figures['network']} on {figures['device']}, batch {figures['batch']}")
+    write(figures, Path(options.out))
+    print(f"written to {options.out}")

@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -14,13 +14,15 @@ from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from pads.errors import missing_extra
+from pads.parts import make_curriculum
 from pads.sampling import BinDistribution, bin_distribution
-from pads.train import Watch, make_curriculum
+from pads.train import Watch
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 CHART_ROWS = 5
@@ -384,3 +386,27 @@ def add_histogram(writer: Any, name: str, values: Sequence[float], bins: BinDist
     moments = [sum(value * centre**power for value, centre in zip(values, centres, strict=True)) for power in (0, 1, 2)]
     limits = bins.edges[1:].tolist()
     writer.add_histogram_raw(name, *bins.interval, *moments, limits, list(values), global_step=step)
+
+
+def print_rows(rows: Sequence[tuple[str, str]], title: str, console: Console | None = None) -> None:
+    table = Table(box=None, pad_edge=False, show_header=False, title=title, title_style="dim", title_justify="left")
+    table.add_column()
+    table.add_column(justify="right")
+    for row in rows:
+        table.add_row(*row)
+    (console or make_console()).print(table)
+
+
+@contextmanager
+def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for each thing that is counted: `show(what, done, total)`."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    tasks: dict[str, TaskID] = {}
+    with Progress(*columns, console=make_console()) as bars:
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done)
+
+        yield show

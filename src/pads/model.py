@@ -16,9 +16,10 @@ from pads.data.views import Preprocessing, load_views
 from pads.errors import UserError
 from pads.evaluate import evaluate
 from pads.networks import EmbeddingNetwork
+from pads.parts import build_network, pick_device
 from pads.runs import RunFolder
 from pads.speed import float32_rounding
-from pads.train import build_network, fixed_threads, nobody, pick_device, reported
+from pads.train import fixed_threads, nobody, reported
 
 BATCH = 128
 SPLITS = ("test", "selection", "reward", "train")

@@ -5,8 +5,6 @@ The loop in `fit` is Algorithm 1 of the paper. Names end in dimensions: B batch,
 
 from __future__ import annotations
 
-import functools
-import math
 import signal
 import threading
 import time
@@ -17,20 +15,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from pads.config import Config, Optimiser, build, lookup
-from pads.curricula import Curriculum, build_curriculum
-from pads.data import DATASETS, class_batches
-from pads.data.augment import check_crop
+from pads.config import Config
+from pads.data import class_batches
 from pads.data.views import Views, load_views
 from pads.errors import UserError
 from pads.evaluate import evaluate, raw_pixels
-from pads.losses import LOSSES
-from pads.networks import BACKBONES, EmbeddingNetwork, build_backbone, find_weights, load_weights, seeded
+from pads.networks import EmbeddingNetwork
+from pads.parts import (
+    build_network,
+    build_optimiser,
+    build_parts,
+    check,
+    match_layouts,
+    pick_device,
+    set_learning_rates,
+    start_network,
+)
 from pads.runs import RunFolder, next_free
-from pads.sampling import BinDistribution, Triplets, bin_distribution, draw_triplets, triplet_statistics
-from pads.sampling.triplets import check_draw
+from pads.sampling import DrawnTriplets, diverged, draw_triplets
 from pads.speed import CapturedStep, float32_rounding
 
 Watch = Callable[[str, int, Mapping[str, Any]], None]
@@ -70,7 +74,7 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
         network, loss_fn, curriculum = build_parts(config, views)
         optimiser = build_optimiser(config.optimiser, network, loss_fn)
         generator = torch.Generator(views.device).manual_seed(config.seed)
-        drawn = DrawnTriplets(curriculum, views.device)
+        drawn = DrawnTriplets(curriculum.rule, views.device)
         selected: dict[str, Any] = {"step": 0, "recall@1": -1.0}
         parts = {"network": network, "loss": loss_fn, "optimiser": optimiser, "curriculum": curriculum, "drawn": drawn}
         step = restore(run, parts, generator, selected)
@@ -131,72 +135,6 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
 # -- what the loop is made of ------------------------------------------------------------------------------------------
 
 
-def build_network(config: Config) -> EmbeddingNetwork:
-    """The network with random weights, for a state dict to be loaded into: the same for the same seed."""
-    options = config.network
-    with seeded(config.seed):
-        backbone = build_backbone(options.backbone, pooling=options.pooling)
-        return EmbeddingNetwork(
-            backbone,
-            options.embedding_dim,
-            frozen_batch_norm=options.frozen_batch_norm,
-            normalise=options.normalise,
-            bfloat16=config.precision == "bfloat16",
-        )
-
-
-def start_network(config: Config) -> EmbeddingNetwork:
-    """The network as it is before training: with the weights from elsewhere in its backbone, where there are any."""
-    network = build_network(config)
-    if config.network.weights is not None:
-        weights = find_weights(config.network.weights, config.network.backbone)
-        network.weights_used = load_weights(network.backbone, weights)
-    return network
-
-
-def build_parts(config: Config, views: Views) -> tuple[EmbeddingNetwork, nn.Module, Curriculum]:
-    network = start_network(config).to(views.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if config.compiled and views.device.type == "cuda":
-        network.compile(dynamic=False)
-    loss_fn = build(LOSSES, config.loss, "loss", num_classes=views.train.num_classes).to(views.device)
-    curriculum = make_curriculum(config)
-    if curriculum.metrics and config.adapt_every and len(views.reward) == 0:
-        raise UserError("this curriculum learns from the reward split, which is empty: set data.reward_share above 0.")
-    return network, loss_fn, curriculum
-
-
-def make_curriculum(config: Config) -> Curriculum:
-    return build_curriculum(
-        config.curriculum, dim=config.network.embedding_dim, recall_at=config.recall_at, seed=config.seed
-    )
-
-
-def build_optimiser(options: Optimiser, network: nn.Module, loss_fn: nn.Module) -> torch.optim.Adam:
-    """Adam; the parameters of the loss have a rate of their own and no weight decay."""
-    groups: list[dict[str, Any]] = [
-        {
-            "params": list(network.parameters()),
-            "initial_lr": options.learning_rate,
-            "weight_decay": options.weight_decay,
-        },
-        {"params": [p for p in loss_fn.parameters() if p.requires_grad], "initial_lr": options.loss_learning_rate},
-    ]
-    on_gpu = groups[0]["params"][0].is_cuda
-    used = [group for group in groups if group["params"]]
-    return torch.optim.Adam(used, lr=options.learning_rate, fused=on_gpu, capturable=on_gpu)
-
-
-def set_learning_rates(optimiser: torch.optim.Optimizer, options: Optimiser, epoch: int) -> None:
-    """Each rate times `factor` for every milestone passed."""
-    decay = options.factor ** sum(epoch >= milestone for milestone in options.milestones)
-    for group in optimiser.param_groups:
-        rate, device = group["initial_lr"] * decay, group["params"][0].device
-        if isinstance(group["lr"], Tensor) and group["lr"].device == device:
-            group["lr"].fill_(rate)  # in place: a CUDA graph keeps reading it
-        else:
-            group["lr"] = torch.tensor(rate, device=device) if device.type == "cuda" else rate
-
-
 def batch_size(config: Config) -> int:
     return config.data.classes_per_batch * config.data.samples_per_class
 
@@ -206,68 +144,6 @@ def epoch_batches(config: Config, views: Views, epoch: int) -> Tensor:
     labels, data = views.train.labels_N.cpu().numpy(), config.data
     indices = class_batches(labels, data.classes_per_batch, data.samples_per_class, seed=config.seed, epoch=epoch)
     return torch.as_tensor(indices, device=views.device)
-
-
-class DrawnTriplets:
-    """Sums over the steps since the last record: the loss, and what the sampler drew. No host synchronisation to add."""
-
-    names = ("triplets", "below", "above", "positive_is_anchor", "negative_of_class", "distance")
-
-    def __init__(self, curriculum: Curriculum, device: torch.device) -> None:
-        self.bins: BinDistribution = getattr(curriculum.rule, "distribution", None) or bin_distribution()
-        self.histogram_K = torch.zeros(self.bins.num_bins, device=device)
-        self.counts = torch.zeros(len(self.names), device=device)
-        self.losses = torch.zeros(3, dtype=torch.float64, device=device)  # steps, loss, share of violations
-
-    def add(
-        self, loss: Tensor, embeddings_BD: Tensor, labels_B: Tensor, triplets: Triplets, loss_fn: nn.Module
-    ) -> None:
-        drawn_K, counts = triplet_statistics(embeddings_BD, labels_B, triplets, self.bins)
-        violations = getattr(loss_fn, "violations", None)
-        share = violations(embeddings_BD, labels_B, triplets) if violations else torch.zeros_like(loss)
-        self.histogram_K += drawn_K
-        self.counts += counts
-        self.losses += torch.stack([torch.ones_like(loss), loss, share.detach()]).double()
-
-    def check_finite(self, step: int) -> None:
-        """Before anything is saved: a network that has become nan must not take the place of one that is good."""
-        if not torch.isfinite(self.losses).all():
-            raise diverged(step)
-
-    def summary(self, step: int) -> dict[str, Any]:
-        """The means since the last call."""
-        self.check_finite(step)
-        steps, loss, violations = self.losses.tolist()
-        counts = dict(zip(self.names, self.counts.tolist(), strict=True))
-        triplets = counts["triplets"]
-        histogram = (self.histogram_K / triplets).tolist()
-        for total in (self.histogram_K, self.counts, self.losses):
-            total.zero_()
-        return {
-            "loss": loss / steps,
-            "violation_share": violations / steps,
-            "drawn": histogram,
-            "below_share": counts["below"] / triplets,
-            "above_share": counts["above"] / triplets,
-            "positive_is_anchor_share": counts["positive_is_anchor"] / triplets,
-            "negative_of_class_share": counts["negative_of_class"] / triplets,
-            "negative_distance": counts["distance"] / triplets,
-        }
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return {"histogram": self.histogram_K, "counts": self.counts, "losses": self.losses}
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        self.histogram_K.copy_(state["histogram"])
-        self.counts.copy_(state["counts"])
-        self.losses.copy_(state["losses"])
-
-
-def diverged(step: int) -> UserError:
-    return UserError(
-        f"the loss or a weight is no longer a finite number (noticed at step {step}): lower optimiser.learning_rate, or "
-        "look for broken images. Nothing was saved since; the last good checkpoint is kept."
-    )
 
 
 def measure_epoch(
@@ -349,6 +225,7 @@ def restore(run: RunFolder, parts: Mapping[str, Any], generator: torch.Generator
     with run.fitting():
         for name, part in parts.items():
             part.load_state_dict(state[name])
+        match_layouts(parts["optimiser"])
         generator.set_state(state["generator"])
     selected.update(state["selected"])
     return int(state["step"])
@@ -411,62 +288,3 @@ def recorder(
 
 def nobody(kind: str, step: int, values: Mapping[str, Any]) -> None:
     """The watch of a run that nobody looks at."""
-
-
-def pick_device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        torch.zeros(1, device=name).item()
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"device {name!r} is not there: take `cpu`, or `auto` for what the machine has.") from error
-    return torch.device(name)
-
-
-AT_LEAST = {
-    "seed": 0,
-    "data.split_seed": 0,
-    "data.classes_per_batch": 2,
-    "data.samples_per_class": 2,
-    "data.image_size": 1,
-    "data.store_size": 1,
-    "network.embedding_dim": 1,
-    "optimiser.learning_rate": 0,
-    "optimiser.loss_learning_rate": 0,
-    "optimiser.weight_decay": 0,
-    "optimiser.factor": 0,
-    "num_epochs": 1,
-    "adapt_every": 1,
-    "log_every": 1,
-    "select_every": 1,
-    "test_curve_every": 1,
-    "checkpoint_every": 1,
-    "threads": 1,
-}
-MOST_THREADS = 1024
-"""Far more of them, and torch dies without a word."""
-
-
-def check(config: Config) -> None:
-    """Settings that cannot work are refused before a run folder is made."""
-    for name, least in AT_LEAST.items():
-        value: Any = functools.reduce(getattr, name.split("."), config)
-        most = math.inf if isinstance(value, float) else 2**63
-        if value is not None and not least <= value < most:
-            null = ", or null for never" if name in ("adapt_every", "test_curve_every") else ""
-            raise UserError(f"{name} is {value}: it must be at least {least}{null}.")
-    if config.threads is not None and config.threads > MOST_THREADS:
-        raise UserError(f"threads is {config.threads}: it must be at most {MOST_THREADS}.")
-    if min(config.network.std) <= 0:
-        raise UserError(f"network.std is {list(config.network.std)}: each must be above 0.")
-    if not config.recall_at or min(config.recall_at) < 1:
-        raise UserError(f"recall_at is {list(config.recall_at)}: name at least one k, each at least 1.")
-    check_crop(config.data.resize, config.data.image_size)
-    check_draw(config.sampling.negatives_from, config.sampling.rho)
-    lookup(DATASETS, config.data.name, "data set")
-    lookup(BACKBONES, config.network.backbone, "backbone")
-    if config.network.weights is not None:
-        find_weights(config.network.weights, config.network.backbone)
-    build(LOSSES, config.loss, "loss", num_classes=1)
-    if make_curriculum(config).metrics and config.adapt_every and config.data.reward_share == 0:
-        raise UserError("this curriculum learns from the reward split, which is empty: set data.reward_share above 0.")

@@ -8,9 +8,10 @@ import torch
 from pads.config import Config, build, from_json, to_json, with_settings
 from pads.data.views import Preprocessing
 from pads.losses import LOSSES
+from pads.parts import build_network, check, make_curriculum
 from pads.recipes import CODE_BINS, PAPER_BINS, RECIPES
 from pads.sampling import draw_triplets
-from pads.train import build_network, check, make_curriculum, reported
+from pads.train import reported
 
 every_recipe = pytest.mark.parametrize("name", RECIPES)
 

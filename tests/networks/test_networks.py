@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from pads.config import Config, Network
 from pads.networks import BACKBONES, EmbeddingNetwork, seeded
 from pads.networks.small import SmallNetwork
-from pads.train import build_network
+from pads.parts import build_network
 
 RESNETS = {
     "resnet18": ("basic", (2, 2, 2, 2)),

@@ -7,7 +7,7 @@ from torch import nn
 from pads.config import Config, Network
 from pads.errors import UserError
 from pads.networks import BACKBONES, POOLINGS, EmbeddingNetwork, build_backbone
-from pads.train import build_network
+from pads.parts import build_network
 
 
 @pytest.mark.parametrize("name", POOLINGS)

@@ -23,8 +23,8 @@ from pads.networks import BACKBONES, build_backbone, find_weights, load_weights
 from pads.networks.resnet import BasicBlock, Bottleneck, HeBottleneck, ResNet
 from pads.networks.small import SmallNetwork
 from pads.networks.weights import read_tensors
+from pads.parts import build_network, start_network
 from pads.runs.checkpoint import save_state
-from pads.train import build_network, start_network
 
 
 def tiny() -> SmallNetwork:

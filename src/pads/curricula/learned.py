@@ -74,7 +74,8 @@ class LearnedCurriculum:
         self.freeze = freeze
         self.previous: dict[str, Any] | None = None
         if policy is not None:
-            self.agent.load_state_dict(trained_policy(policy))
+            own_stream = {"generator": self.agent.state_dict()["generator"]}  # else every seed would act alike
+            self.agent.load_state_dict({**trained_policy(policy), **own_stream})
         elif freeze:
             raise UserError("freeze keeps a trained policy as it is: name the run it comes from with policy=RUN.")
 

@@ -2,6 +2,7 @@
 
 from pads.sampling.bins import BinDistribution, bin_distribution
 from pads.sampling.distances import pairwise_distances
+from pads.sampling.drawn import DrawnTriplets, diverged
 from pads.sampling.rules import NEGATIVE_RULES, BinRule, NegativeRule
 from pads.sampling.triplets import Triplets, draw_triplets, triplet_statistics
 
@@ -9,9 +10,11 @@ __all__ = [
     "NEGATIVE_RULES",
     "BinDistribution",
     "BinRule",
+    "DrawnTriplets",
     "NegativeRule",
     "Triplets",
     "bin_distribution",
+    "diverged",
     "draw_triplets",
     "pairwise_distances",
     "triplet_statistics",

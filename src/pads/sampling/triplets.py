@@ -71,8 +71,9 @@ def draw(weights_BB: Tensor, fallback_BB: Tensor, generator: torch.Generator | N
     By the inverse of the cumulative sums: one random number per row. They are summed in float64, where a parallel sum cannot
     lift a weight of 0 above its neighbour.
     """
+    relative_BB = weights_BB / weights_BB.amax(1, keepdim=True).clamp(min=torch.finfo(weights_BB.dtype).tiny)
     # 1e-30 of the fallback is lost beside any weight, and is all there is in a row without one
-    sums_BB = torch.add(weights_BB, fallback_BB, alpha=1e-30).cumsum(1, dtype=torch.float64)
+    sums_BB = torch.add(relative_BB, fallback_BB, alpha=1e-30).cumsum(1, dtype=torch.float64)
     uniform_B1 = torch.rand((len(sums_BB), 1), dtype=torch.float64, device=sums_BB.device, generator=generator)
     drawn_B1 = torch.searchsorted(sums_BB, uniform_B1 * sums_BB[:, -1:], right=True)
     return drawn_B1.squeeze(1).clamp(max=weights_BB.shape[1] - 1)
