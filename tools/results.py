@@ -70,9 +70,8 @@ def table(rows: list[dict[str, str]], recipes: Sequence[str], when: str, claim: 
         paper = claim.get("paper", {}).get(recipe, "")
         timed = [float(row["seconds"]) for row in own.values() if row["seconds"]]
         seconds = f"{statistics.mean(timed):.0f}" if timed else ""
-        lines.append(
-            f"| `{recipe}` | {len(own)} | {' | '.join(cells)} | {interval(recalls)} | {paired(rows, own, when, claim['baseline'])} | {paper} | {seconds} |"
-        )
+        cells += [interval(recalls), paired(rows, own, when, claim["baseline"]), str(paper), seconds]
+        lines.append(f"| `{recipe}` | {len(own)} | " + " | ".join(cells) + " |")
     return lines
 
 

@@ -83,7 +83,7 @@ def split_roles(
 
 def pick(num: int, num_kept: int, how: str, rng: np.random.Generator) -> np.ndarray:
     """Which of 0..num-1 are held out."""
-    if how == "random":
+    if how == "random":  # noqa: SIM108
         kept = rng.permutation(num)[:num_kept]
     else:  # the authors' rule: what is kept is evenly spaced, and begins and ends with the first and the last
         kept = np.round(np.linspace(0, num - 1, num_kept)).astype(np.int64)

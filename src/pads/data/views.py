@@ -24,7 +24,7 @@ from pads.errors import UserError
 
 Watch = Callable[[str, int, Mapping[str, Any]], None]
 """See `pads.train.Watch`."""
-EVALUATION_BATCH = {"cpu": 128, "cuda": 448}
+EVALUATION_BATCH = {"cpu": 128, "cuda": 400}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,106 @@
+"""What the README shows is run from there: its commands on a folder of made-up photos, its snippets as they stand."""
+
+import csv
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def snippet(name: str) -> str:
+    found = re.search(rf"<!-- snippet: {name} -->\n```python\n(.*?)```", README, re.DOTALL)
+    assert found, f"the README has no snippet {name!r}"
+    return found.group(1)
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    """A working folder with photos/ and photos.csv, small enough for the README's commands to take seconds."""
+    noise = np.random.default_rng(0)
+    rows = []
+    for label in range(16):
+        folder = tmp_path / "photos" / f"item-{label:02d}"
+        folder.mkdir(parents=True)
+        colour = noise.integers(0, 255, (1, 1, 3))
+        for number in range(4):
+            pixels = np.clip(colour + noise.normal(0, 50, (30, 40, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / f"{number}.jpg")
+            test = label >= 13
+            split = "validation" if test else "train"
+            rows.append([label, split, f"photos/item-{label:02d}/{number}.jpg", test or "", test or ""])
+    with (tmp_path / "photos.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["label", "split", "path", "is_query", "is_gallery"], *rows])
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def commands() -> list[str]:
+    lines = [line.partition("  #")[0].strip() for block in blocks("bash") for line in block.splitlines()]
+    inline = re.findall(r"`(pads train csv [^`]+)`", README)
+    return [line for line in (*lines, *inline) if line.startswith("pads ")]
+
+
+def test_the_first_two_commands_are_make_demo_and_make_test():
+    first = [line.split("#")[0].strip() for line in blocks("bash")[0].splitlines()]
+    assert first == ["make demo", "make test"]
+    makefile = (ROOT / "Makefile").read_text()
+    assert "\ndemo:" in makefile
+    assert "\ntest:" in makefile
+    assert "make test" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_every_pads_command_of_the_readme_runs(photos):
+    assert len(commands()) >= 6
+    for command in commands():
+        words = [sys.executable, "-m", "pads", *shlex.split(command)[1:]]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+    assert (
+        "trained"
+        in subprocess.run(
+            [sys.executable, "-m", "pads", "train", "--resume", "runs/photos"], capture_output=True, text=True
+        ).stdout
+    )
+
+
+def test_the_loop_of_the_readme_learns():
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(40, 3 * 8 * 8, generator=generator)
+
+    def draw(classes, copies):
+        labels = classes.repeat_interleave(copies)
+        images = centres[labels] + 1.5 * torch.randn(len(labels), centres.shape[1], generator=generator)
+        return images.view(-1, 3, 8, 8), labels
+
+    num_steps = 120
+    batches = [draw(torch.randperm(30, generator=generator)[:12], 2) for _ in range(num_steps)]
+    held_out = [draw(torch.arange(30, 40), 6)]
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 32))
+    optimiser = torch.optim.Adam(network.parameters(), lr=1e-3)
+    names = {"batches": batches, "held_out": held_out, "network": network, "optimiser": optimiser}
+    names["num_steps"] = num_steps
+    exec(compile(snippet("own loop"), "README.md", "exec"), names)
+    assert names["curriculum"].previous is not None, "the policy never acted"
+    assert names["metrics"]["recall@1"] > 0.5
+
+
+@pytest.mark.slow
+def test_the_training_snippet_of_the_readme_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(snippet("train"), "README.md", "exec"), {})
+    assert 0 < float(capsys.readouterr().out) < 1
