@@ -44,8 +44,8 @@ def emoji_udist() -> Config:
         network=Network("small", frozen_batch_norm=False, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)),
         loss=Part("margin", {"beta": 1.2}),
         curriculum=Part("distance-weighted"),
-        optimiser=Optimiser(learning_rate=1e-3, loss_learning_rate=1e-3, milestones=(18, 26)),
-        num_epochs=30,
+        optimiser=Optimiser(learning_rate=1e-3, loss_learning_rate=1e-3, milestones=(16, 23)),
+        num_epochs=27,
         threads=1,
     )
 
