@@ -3,6 +3,10 @@
 import pytest
 import torch
 
+from pads.config import Config, Part
+from pads.curricula import build_curriculum
+from pads.runs import RunFolder
+
 torch.set_num_threads(1)
 
 
@@ -18,3 +22,25 @@ def batch(generator):
     embeddings = centres + 0.7 * torch.randn(8, 4, 16, generator=generator)
     labels = torch.arange(8).repeat_interleave(4)
     return torch.nn.functional.normalize(embeddings.flatten(0, 1), dim=1), labels
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory):
+    """Makes the folder of a run whose curriculum advanced after these steps; nothing was trained."""
+
+    def make(name, steps, num_steps, curriculum="learned", seed=0, **options):
+        config = Config(curriculum=Part(curriculum, options))
+        run = RunFolder.create(tmp_path_factory.mktemp("runs") / name, config)
+        made = build_curriculum(config.curriculum, dim=16, recall_at=(1, 2, 4, 8), seed=seed)
+        generator = torch.Generator().manual_seed(seed)
+        with run:
+            run.append("events.jsonl", {"event": "training", "step": 1, "loss": 0.5})
+            for step in steps:
+                metrics = {name: torch.rand((), generator=generator).item() for name in made.metrics}
+                run.append(
+                    "events.jsonl", {"event": "adaptation", "step": step, **made.advance(metrics, step / num_steps)}
+                )
+        run.write_json("metrics.json", {"steps": num_steps})
+        return run
+
+    return make

@@ -14,10 +14,20 @@ from pads.sampling.rules import Random
 
 every_curriculum = pytest.mark.parametrize("name", CURRICULA)
 GIVEN = {"dim": 16, "recall_at": (1, 2, 4, 8)}
+NEEDED = {"replayed": {"run": ""}, "last distribution": {"run": ""}}
+"""Options without which a curriculum cannot be built."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def another_run(finished_run):
+    """The run that some curricula repeat."""
+    run = finished_run("another", steps=range(3, 31, 3), num_steps=30)
+    for options in NEEDED.values():
+        options["run"] = str(run.path)
 
 
 def make(name, seed=0, **options):
-    return build_curriculum(Part(name, options), **GIVEN, seed=seed)
+    return build_curriculum(Part(name, {**NEEDED.get(name, {}), **options}), **GIVEN, seed=seed)
 
 
 def advance(curriculum, num_times, seed=0):

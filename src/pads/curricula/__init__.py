@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from pads.config import Part, build
+from pads.curricula.controls import CONTROLS, last_distribution, replayed
 from pads.curricula.fixed import FixedCurriculum, fixed
 from pads.curricula.learned import LearnedCurriculum
+from pads.curricula.scheduled import ScheduledCurriculum, linear, non_linear
 from pads.sampling.rules import NEGATIVE_RULES, NegativeRule
 
 
@@ -34,7 +36,12 @@ class Curriculum(Protocol):
 
 CURRICULA: dict[str, Callable[..., Curriculum]] = {
     **{name: fixed(name) for name in NEGATIVE_RULES},
+    "linear": linear,
+    "non-linear": non_linear,
     "learned": LearnedCurriculum,
+    **CONTROLS,
+    "replayed": replayed,
+    "last distribution": last_distribution,
 }
 
 
@@ -44,4 +51,11 @@ def build_curriculum(part: Part, **given: Any) -> Curriculum:
     return build({**CURRICULA, **added}, part, "curriculum", **given)
 
 
-__all__ = ["CURRICULA", "Curriculum", "FixedCurriculum", "LearnedCurriculum", "build_curriculum"]
+__all__ = [
+    "CURRICULA",
+    "Curriculum",
+    "FixedCurriculum",
+    "LearnedCurriculum",
+    "ScheduledCurriculum",
+    "build_curriculum",
+]
