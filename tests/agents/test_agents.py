@@ -98,11 +98,15 @@ def play_bandit(agent, num_steps, reward_is_earned=True):
     return float(torch.stack(draws).mean())
 
 
+# Values are learnt from rewards that are mostly luck: they need twice the time, and memory and exploration to match.
+PATIENT = {name: {"epsilon_steps": 1000, "buffer_size": 2000} for name in ("q-learning", "rainbow")}
+
+
 @every_variant
 def test_every_agent_solves_a_contextual_bandit(name, options):
     # Chance is 1/3; whoever ignores the context reaches 1/2, as no bin has the same right action in both.
-    agent = AGENTS[name](2, K, A, learning_rate=0.001, seed=0, **options)
-    assert play_bandit(agent, 1000) > 0.85
+    agent = AGENTS[name](2, K, A, learning_rate=0.001, seed=0, **options, **PATIENT.get(name, {}))
+    assert play_bandit(agent, 2000 if name in PATIENT else 1000) > 0.85
 
 
 @pytest.mark.parametrize("name", AGENTS)
@@ -238,10 +242,11 @@ def test_what_is_logged_is_plain_finite_numbers(name, options):
     for transition in transitions(7):
         log = agent.learn(transition)
         assert all(type(value) is float and math.isfinite(value) for value in log.values())
-    has_critic = agent.baseline == "critic"
-    assert ("value_loss" in log) == has_critic
-    assert ("ratio_clipped" in log) == (name == "ppo")
-    assert {"policy_loss", "advantage", "average_reward", "policy_entropy"} <= log.keys()
+    assert "policy_entropy" in log
+    if name in POLICY_GRADIENT_AGENTS:
+        assert ("value_loss" in log) == (agent.baseline == "critic")
+        assert ("ratio_clipped" in log) == (name == "ppo")
+        assert {"policy_loss", "advantage", "average_reward"} <= log.keys()
 
 
 @pytest.mark.parametrize("name", POLICY_GRADIENT_AGENTS)

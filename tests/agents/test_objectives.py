@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from pads.agents.objectives import (
-    advantage,
     categorical_entropy,
     chosen_log_probs,
     clipped_policy_loss,
+    discounted_returns,
     moving_average,
     policy_gradient_loss,
     share_clipped,
@@ -38,13 +38,23 @@ def test_entropy_is_log_of_the_actions_when_uniform_and_zero_when_certain():
     torch.testing.assert_close(categorical_entropy(logits_KA), torch.tensor([math.log(3), 0.0, quarter]))
 
 
-def test_advantage_is_what_came_less_what_was_expected():
-    # 1 + 0.5 · 0.8 - 0.3 = 1.1
-    assert advantage(reward_t=1.0, discount_t=0.5, value_t=0.8, value_tm1=0.3) == pytest.approx(1.1)
+def test_returns_are_the_rewards_to_come_discounted_by_how_long_they_take():
+    # Backwards: 4, then 0 + 0.5 · 4 = 2, then 1 + 0.5 · 2 = 2.
+    assert discounted_returns([1.0, 0.0, 4.0], 0.5) == [2.0, 2.0, 4.0]
+    assert discounted_returns([1.0, 0.0, 4.0], 0.0) == [1.0, 0.0, 4.0]
 
 
-def test_advantage_at_the_end_of_an_episode_ignores_the_next_value():
-    assert advantage(reward_t=-1.0, discount_t=0.0, value_t=1e6, value_tm1=0.25) == -1.25
+def test_returns_go_on_after_the_last_reward_with_the_value_there():
+    # 1 + 0.5 · 0.8 = 1.4, and 2 + 0.5 · 1.4 = 2.7
+    assert discounted_returns([2.0, 1.0], 0.5, 0.8) == pytest.approx([2.7, 1.4])
+
+
+def test_returns_are_those_of_the_definition():
+    rewards, discount, value = [0.3, -1.0, 1.0, 0.0, 1.0], 0.9, 2.0
+    for start, return_ in enumerate(discounted_returns(rewards, discount, value)):
+        rest = rewards[start:]
+        expected = sum(discount**step * reward for step, reward in enumerate(rest)) + discount ** len(rest) * value
+        assert return_ == pytest.approx(expected)
 
 
 def test_moving_average_begins_at_the_first_reward_and_then_moves_by_its_rate():

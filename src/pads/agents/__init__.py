@@ -2,15 +2,25 @@
 
 from collections.abc import Callable
 
+from pads.agents.a2c import A2C
 from pads.agents.agent import BASELINES, CRITIC_TARGETS, Agent, Transition
 from pads.agents.ppo import PPO
+from pads.agents.q_learning import QLearning
+from pads.agents.rainbow import Rainbow
 from pads.agents.reinforce import Reinforce
 from pads.agents.rewards import REWARDS, reward_level, reward_metrics, sign_reward
 from pads.agents.state import STATE_PARTS, TrainingState
 
-AGENTS: dict[str, Callable[..., Agent]] = {"ppo": PPO, "reinforce": Reinforce}
+AGENTS: dict[str, Callable[..., Agent]] = {
+    "ppo": PPO,
+    "reinforce": Reinforce,
+    "a2c": A2C,
+    "q-learning": QLearning,
+    "rainbow": Rainbow,
+}
 
 __all__ = [
+    "A2C",
     "AGENTS",
     "BASELINES",
     "CRITIC_TARGETS",
@@ -18,6 +28,8 @@ __all__ = [
     "REWARDS",
     "STATE_PARTS",
     "Agent",
+    "QLearning",
+    "Rainbow",
     "Reinforce",
     "TrainingState",
     "Transition",

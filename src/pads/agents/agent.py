@@ -1,14 +1,18 @@
 """What every agent offers, what it learns from, and what its options may be.
 
-Dimensions: K bins, A actions, S state. Time: `_tm1` is when the actions were taken, `_t` one policy iteration later.
+Dimensions: K bins, A actions, S state; T transitions. Time: `_tm1` is when the actions were taken, `_t` one policy
+iteration later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from math import inf, nan
+from operator import add
 from typing import Any, NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from pads.errors import UserError
@@ -33,7 +37,7 @@ class Agent(Protocol):
         ...
 
     def learn(self, transition: Transition) -> dict[str, float]:
-        """One gradient step; returns what to log."""
+        """Learns from one policy iteration; returns what to log, nothing within an episode, at whose end it learns."""
         ...
 
     def entropy(self, state_S: Tensor) -> Tensor:
@@ -49,8 +53,36 @@ class Agent(Protocol):
         ...
 
 
+def follows(transition: Transition, transitions: Sequence[Transition]) -> bool:
+    """Whether it goes on where they end; it does not in the first transition of a run with another run's policy."""
+    return not transitions or torch.equal(transitions[-1].state_t, transition.state_tm1)
+
+
+def pack_transitions(transitions: Sequence[Transition], state_size: int, num_bins: int) -> dict[str, Tensor]:
+    """Transitions as tensors, for a state_dict; there may be none."""
+    return {
+        "state_tm1": torch.cat([torch.empty(0, state_size), *(t.state_tm1[None] for t in transitions)]),
+        "actions_tm1": torch.cat([torch.empty(0, num_bins).long(), *(t.actions_tm1[None] for t in transitions)]),
+        "reward_t": torch.tensor([t.reward_t for t in transitions], dtype=torch.float64),
+        "state_t": torch.cat([torch.empty(0, state_size), *(t.state_t[None] for t in transitions)]),
+        "metric_t": torch.tensor([t.metric_t for t in transitions], dtype=torch.float64),
+    }
+
+
+def unpack_transitions(packed: Mapping[str, Tensor]) -> list[Transition]:
+    """The transitions that `pack_transitions` packed."""
+    columns = {name: packed[name].clone() for name in Transition._fields}
+    numbers = {name: columns[name].tolist() for name in ("reward_t", "metric_t")}
+    return [Transition(*row) for row in zip(*{**columns, **numbers}.values(), strict=True)]
+
+
+def mean_log(logs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of what was logged for each transition."""
+    return {name: reduce(add, (log[name] for log in logs)) / len(logs) for name in logs[0]}
+
+
 BASELINES = ("none", "moving average", "critic")
-CRITIC_TARGETS = ("return", "metric")
+CRITIC_TARGETS = ("bootstrapped return", "return", "metric")
 
 
 def _one_of(*names: str) -> tuple[Callable[[Any], bool], str]:
@@ -68,10 +100,22 @@ _ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "num_actions": _COUNT,
     "hidden_size": _COUNT,
     "old_policy_every": _COUNT,
+    "episode_length": _COUNT,
+    "target_every": _COUNT,
+    "buffer_size": _COUNT,
+    "batch_size": _COUNT,
+    "epsilon_steps": _COUNT,
+    "return_steps": _COUNT,
+    "importance_steps": _COUNT,
     "learning_rate": (_number(above=0), "a number above 0"),
     "clip": (_number(above=0), "a number above 0"),
     "value_weight": (_number(at_least=0), "a number of at least 0"),
     "discount": (_number(at_least=0, at_most=1), "a number from 0 to 1"),
+    "epsilon_start": (_number(at_least=0, at_most=1), "a number from 0 to 1"),
+    "epsilon_end": (_number(at_least=0, at_most=1), "a number from 0 to 1"),
+    "priority_exponent": (_number(at_least=0), "a number of at least 0"),
+    "importance_start": (_number(at_least=0, at_most=1), "a number from 0 to 1"),
+    "double": (lambda value: isinstance(value, bool), "true or false"),
     "average_rate": (_number(above=0, at_most=1), "a number above 0 and at most 1"),
     "baseline": _one_of(*BASELINES),
     "critic_target": _one_of(*CRITIC_TARGETS),

@@ -1,4 +1,4 @@
-"""The policy with its critic, and how its weights and its optimiser are saved.
+"""The policy with its critic, the action values, and how weights and optimisers are saved.
 
 Dimensions: K bins, A actions, S state; H hidden.
 """
@@ -21,12 +21,7 @@ class PolicyNetwork(nn.Module):
         self.shape = (num_bins, num_actions)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed the GPUs too, which are not forked
-            self.trunk = nn.Sequential(
-                nn.Linear(state_size, hidden_size),
-                nn.ReLU(),
-                nn.Linear(hidden_size, hidden_size),
-                nn.ReLU(),
-            )
+            self.trunk = two_layers(state_size, hidden_size)
             self.policy = nn.Linear(hidden_size, num_bins * num_actions)
             self.value = nn.Linear(hidden_size, 1)
 
@@ -34,6 +29,31 @@ class PolicyNetwork(nn.Module):
         """logits_KA and the value V(s), a scalar."""
         hidden_H = self.trunk(state_S)
         return self.policy(hidden_H).unflatten(-1, self.shape), self.value(hidden_H).squeeze(-1)
+
+
+class QNetwork(nn.Module):
+    """The policy's two hidden layers, shared by a head of action values for every bin."""
+
+    def __init__(self, state_size: int, num_bins: int, num_actions: int, hidden_size: int = 128, *, seed: int) -> None:
+        super().__init__()
+        self.shape = (num_bins, num_actions)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            self.trunk = two_layers(state_size, hidden_size)
+            self.values = nn.Linear(hidden_size, num_bins * num_actions)
+
+    def forward(self, state_S: Tensor) -> Tensor:
+        """q_KA: Q(s, k, a)."""
+        return self.values(self.trunk(state_S)).unflatten(-1, self.shape)
+
+
+def two_layers(state_size: int, hidden_size: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(state_size, hidden_size),
+        nn.ReLU(),
+        nn.Linear(hidden_size, hidden_size),
+        nn.ReLU(),
+    )
 
 
 def draw_seed(generator: torch.Generator) -> int:

@@ -1,11 +1,14 @@
-"""The formulas of the policy-gradient agents: pure functions of tensors and numbers.
+"""The formulas of the agents: pure functions of tensors and numbers.
 
-Dimensions: K bins, A actions. Time: `_tm1` is when the actions were taken, `_t` one policy iteration later.
+Dimensions: B batch, K bins, A actions; N experiences. Time: `_tm1` is when the actions were taken, `_t` one policy
+iteration later. What is said of one state holds for a batch of them too.
 The bins are independent, so log π(a|s) is a sum over bins; like the authors' code the losses take the mean instead,
 which only rescales the gradient.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -23,9 +26,17 @@ def categorical_entropy(logits_KA: Tensor) -> Tensor:
     return -(log_probs_KA.exp() * log_probs_KA).sum(-1)
 
 
-def advantage(reward_t: float, discount_t: float, value_t: float, value_tm1: float) -> float:
-    """G(s,a) = r_t + discount_t V(s_t) - V(s_tm1), as in A2C (PADS, Eq. 5); discount_t is 0 where an episode ends."""
-    return reward_t + discount_t * value_t - value_tm1
+def discounted_returns(rewards_t: Sequence[float], discount: float, value_t: float = 0.0) -> list[float]:
+    """R_tm1 = r_t + discount R_t for each step of an episode; after the last R_t is value_t: V(s_t), or 0 at its end.
+
+    G(s,a) of PADS, Eq. 5, is R_tm1 in REINFORCE and R_tm1 - V(s_tm1) in A2C.
+    """
+    returns = []
+    return_t = value_t
+    for reward_t in reversed(rewards_t):
+        return_t = reward_t + discount * return_t
+        returns.append(return_t)
+    return returns[::-1]
 
 
 def moving_average(average_tm1: float | None, reward_t: float, rate: float) -> float:
@@ -53,3 +64,49 @@ def share_clipped(log_probs_K: Tensor, old_log_probs_K: Tensor, clip: float) -> 
 def value_loss(value_tm1: Tensor, target_t: float) -> Tensor:
     """(V(s_tm1) - target_t)²."""
     return (value_tm1 - target_t).square()
+
+
+def epsilon_greedy(q_KA: Tensor, epsilon: float) -> Tensor:
+    """probs_KA: the best action of each bin with probability 1 - ε, else any of them (Watkins 1989)."""
+    num_actions = q_KA.shape[-1]
+    best_KA = torch.nn.functional.one_hot(q_KA.argmax(-1), num_actions)
+    return (1 - epsilon) * best_KA + epsilon / num_actions
+
+
+def linear_schedule(start: float, end: float, num_steps: int, step: int) -> float:
+    """From start to end in num_steps equal steps, then constant."""
+    return start + (end - start) * min(step / num_steps, 1.0)
+
+
+def chosen_values(q_KA: Tensor, actions_K: Tensor) -> Tensor:
+    """q_K: Q(s, k, a_k)."""
+    assert actions_K.shape == q_KA.shape[:-1], (actions_K.shape, q_KA.shape)
+    return q_KA.gather(-1, actions_K[..., None]).squeeze(-1)
+
+
+def q_targets(return_B: Tensor, discount_B: Tensor, value_BK: Tensor) -> Tensor:
+    """targets_BK = r_t + discount_t V_k(s_t), where V_k is max_a Q_target(s_t, k, a) (Mnih et al. 2015)."""
+    return return_B[:, None] + discount_B[:, None] * value_BK
+
+
+def double_values(q_KA: Tensor, target_q_KA: Tensor) -> Tensor:
+    """values_K: the target network's value of the action that the learning network prefers (van Hasselt et al. 2016)."""
+    return chosen_values(target_q_KA, q_KA.argmax(-1))
+
+
+def td_loss(errors_BK: Tensor, weights_B: Tensor | None = None) -> Tensor:
+    """The mean over bins and batch of the squared TD error; weights_B correct for how the batch was drawn."""
+    squares_B = errors_BK.square().mean(-1)
+    return (squares_B if weights_B is None else weights_B * squares_B).mean()
+
+
+def draw_probabilities(priorities_N: Tensor, exponent: float) -> Tensor:
+    """probs_N ∝ priority^exponent: proportional prioritisation (Schaul et al. 2016, Eq. 1)."""
+    powers_N = priorities_N**exponent
+    return powers_N / powers_N.sum()
+
+
+def importance_weights(probs_B: Tensor, num_experiences: int, exponent: float) -> Tensor:
+    """weights_B = (N P)^-exponent, scaled so that the largest is 1 (Schaul et al. 2016, Sec. 3.4)."""
+    weights_B = (num_experiences * probs_B) ** -exponent
+    return weights_B / weights_B.max()
