@@ -16,9 +16,10 @@ from PIL import Image
 
 from pads.config import Config, with_settings
 from pads.errors import UserError
+from pads.parts import match_layouts
 from pads.recipes import RECIPES
 from pads.runs import RunFolder
-from pads.runs.checkpoint import load_state
+from pads.runs.checkpoint import load_state, save_state
 from pads.train import resume, train
 
 SETTINGS = [
@@ -233,3 +234,24 @@ def test_events_say_what_protocol_7_asks_for(never_stopped):
     assert sum(training["drawn"]) + training["below_share"] + training["above_share"] == pytest.approx(1)
     assert {"loss", "violation_share", "positive_is_anchor_share", "negative_of_class_share"} <= training.keys()
     assert "seconds" not in (never_stopped.path / "events.jsonl").read_text()
+
+
+def test_a_resumed_optimiser_has_its_moments_in_the_order_of_the_weights(tmp_path):
+    """The fused Adam of a GPU refuses moments in another memory layout than the weights', which files forget."""
+    generator = torch.Generator().manual_seed(0)
+
+    def made():
+        layer = torch.nn.Conv2d(8, 8, 3).to(memory_format=torch.channels_last)
+        return layer, torch.optim.Adam(layer.parameters())
+
+    layer, optimiser = made()
+    layer(torch.randn(2, 8, 5, 5, generator=generator)).sum().backward()
+    optimiser.step()
+    save_state(tmp_path / "state.safetensors", optimiser.state_dict())
+    other, resumed = made()
+    resumed.load_state_dict(load_state(tmp_path / "state.safetensors"))
+    match_layouts(resumed)
+    moments = resumed.state[other.weight]["exp_avg"]
+    assert moments.stride() == other.weight.stride()
+    assert not moments.is_contiguous()
+    assert torch.equal(moments, optimiser.state[layer.weight]["exp_avg"])
