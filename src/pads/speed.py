@@ -1,6 +1,6 @@
 """The training step at the speed of the hardware: precision, compilation, and the whole step as one CUDA graph.
 
-A step of batch 112 launches about a thousand kernels, which costs more than running them; a graph launches them at once.
+A step of batch 112 launches so many small kernels that this costs more than running them; a graph launches them at once.
 None of this changes what is computed, and none of it is needed: on a CPU and on older GPUs the same step runs eagerly.
 """
 
