@@ -9,7 +9,7 @@ INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constr
 demo: $(VENV)/.demo  ## train on emoji with the adaptive sampler and print how good it became
 	@$(BIN)/pads train emoji-pads
 
-test: $(VENV)/.dev  ## the whole suite
+test: $(VENV)/.dev $(VENV)/.browser  ## the whole suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 slow: $(VENV)/.dev  ## what takes minutes: the full demo and its bounds
@@ -44,7 +44,14 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing pads and its test tools into $(VENV) (once) ..."
 	$(INSTALL) torch
-	$(INSTALL) --editable '.[demo,track,dev]'
+	$(INSTALL) --editable '.[demo,track,plots,umap,faiss,serve,export,pml,hub,ray,dev]'
+	@touch $@
+
+# The pages are tested in a real browser; where there is no apt, its tests say that they did not run.
+$(VENV)/.browser: | $(VENV)/bin/python
+	@if command -v chromium >/dev/null; then :; \
+	elif command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq chromium >/dev/null; \
+	else echo "chromium is not there and there is no apt to install it: the browser tests will be skipped"; fi
 	@touch $@
 
 .PHONY: golden

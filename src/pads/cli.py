@@ -10,13 +10,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 import pads
 from pads.config import Config, lookup, to_json, with_settings
 from pads.errors import UserError
 from pads.recipes import RECIPES
 
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 SPLITS = ("test", "selection", "reward", "train")
 EXAMPLES = """examples:
   pads train emoji-pads
@@ -59,7 +60,12 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pads {pads.__version__}")
     parser.set_defaults(command=None)
     commands = parser.add_subparsers(metavar="COMMAND")
+    for add in (add_train, add_recipes, add_evaluate, add_prepare, add_bench):
+        add(commands)
+    return parser
 
+
+def add_train(commands: Commands) -> None:
     train = commands.add_parser(
         "train",
         help="train a recipe, or go on with a run",
@@ -92,10 +98,14 @@ def make_parser() -> argparse.ArgumentParser:
     train.add_argument("--tensorboard", action="store_true", help="write TensorBoard files into the run folder")
     train.set_defaults(command=train_command)
 
+
+def add_recipes(commands: Commands) -> None:
     recipes = commands.add_parser("recipes", help="list the recipes", description="List the recipes.")
     recipes.add_argument("recipe", nargs="?", metavar="RECIPE", help="show this recipe's whole config")
     recipes.set_defaults(command=recipes_command)
 
+
+def add_evaluate(commands: Commands) -> None:
     evaluate = commands.add_parser("evaluate", help="measure a trained run", description="Measure a trained run.")
     evaluate.add_argument("run", metavar="RUN", help="a run folder")
     evaluate.add_argument("--split", choices=SPLITS, default="test", help="default: test")
@@ -103,6 +113,8 @@ def make_parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--json", action="store_true", help="print JSON, fractions instead of percentages")
     evaluate.set_defaults(command=evaluate_command)
 
+
+def add_prepare(commands: Commands) -> None:
     prepare = commands.add_parser(
         "prepare",
         help="decode a data set once, for all runs",
@@ -115,6 +127,8 @@ def make_parser() -> argparse.ArgumentParser:
     prepare.add_argument("--skip-bad-images", action="store_true", help="go on without images that cannot be read")
     prepare.set_defaults(command=prepare_command)
 
+
+def add_bench(commands: Commands) -> None:
     bench = commands.add_parser(
         "bench",
         help="measure how fast this machine trains",
@@ -128,7 +142,6 @@ def make_parser() -> argparse.ArgumentParser:
     bench.add_argument("--steps", type=int, default=600, help="training steps of each measurement (default: 600)")
     bench.add_argument("--out", metavar="FILE", default="bench.json", help="where the figures go (default: bench.json)")
     bench.set_defaults(command=bench_command)
-    return parser
 
 
 class Parser(argparse.ArgumentParser):
