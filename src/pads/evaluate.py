@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from pads.errors import UserError
 from pads.metrics import compute_metrics
+from pads.runs.distributed import ALONE
 
 REPORTED = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r", "r-precision", "nmi", "intra", "inter")
 
@@ -28,14 +29,17 @@ def evaluate(
     """
     if not metrics:
         return {}
-    embeddings_ND, labels_N = embed(network, images)
-    return compute_metrics(
-        embeddings_ND,
-        labels_N,
-        metrics,
-        is_query_N=getattr(images, "is_query_N", None),
-        is_gallery_N=getattr(images, "is_gallery_N", None),
-        **options,
+    team = getattr(images, "team", ALONE)  # of several processes each embeds its part, and the first measures the whole
+    embeddings_ND, labels_N = team.on_first(*embed(network, images))
+    return team.lead(
+        lambda: compute_metrics(
+            embeddings_ND,
+            labels_N,
+            metrics,
+            is_query_N=getattr(images, "is_query_N", None),
+            is_gallery_N=getattr(images, "is_gallery_N", None),
+            **options,
+        )
     )
 
 

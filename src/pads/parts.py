@@ -6,6 +6,7 @@ import functools
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,10 +14,12 @@ from pads.config import Config, Optimiser, build, lookup
 from pads.curricula import Curriculum, build_curriculum
 from pads.data import DATASETS
 from pads.data.augment import check_crop
+from pads.data.batches import rank_share
 from pads.data.views import Views
 from pads.errors import UserError
 from pads.losses import LOSSES
 from pads.networks import BACKBONES, EmbeddingNetwork, build_backbone, find_weights, load_weights, seeded
+from pads.runs.distributed import ALONE, LedCurriculum, Team, num_processes, share_batch_norms
 from pads.sampling.triplets import check_draw
 
 
@@ -45,13 +48,15 @@ def start_network(config: Config) -> EmbeddingNetwork:
 
 def build_parts(config: Config, views: Views) -> tuple[EmbeddingNetwork, nn.Module, Curriculum]:
     network = start_network(config).to(views.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if views.team.size > 1 and not config.network.frozen_batch_norm:
+        share_batch_norms(network.modules())
     if config.compiled and views.device.type == "cuda":
         network.compile(dynamic=False)
     loss_fn = build(LOSSES, config.loss, "loss", num_classes=views.train.num_classes).to(views.device)
     curriculum = make_curriculum(config)
     if curriculum.metrics and config.adapt_every and len(views.reward) == 0:
         raise UserError("this curriculum learns from the reward split, which is empty: set data.reward_share above 0.")
-    return network, loss_fn, curriculum
+    return network, loss_fn, LedCurriculum(curriculum, views.team) if views.team.size > 1 else curriculum
 
 
 def make_curriculum(config: Config) -> Curriculum:
@@ -94,7 +99,9 @@ def match_layouts(optimiser: torch.optim.Optimizer) -> None:
                 state[name] = torch.empty_like(weights, dtype=value.dtype).copy_(value)
 
 
-def pick_device(name: str) -> torch.device:
+def pick_device(name: str, team: Team = ALONE) -> torch.device:
+    if team.size > 1:
+        name = own_device(name, team)
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -102,6 +109,22 @@ def pick_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"device {name!r} is not there: take `cpu`, or `auto` for what the machine has.") from error
     return torch.device(name)
+
+
+def own_device(name: str, team: Team) -> str:
+    """A GPU for each process of a machine, or the CPU for all."""
+    num_gpus = torch.cuda.device_count()
+    if name == "cpu" or (name == "auto" and not num_gpus):
+        return "cpu"
+    if name not in ("auto", "cuda"):
+        raise UserError(f"device {name!r} cannot be shared by several processes: take `cpu`, or `cuda` for a GPU each.")
+    if team.local_rank >= num_gpus:
+        raise UserError(
+            f"every process needs a GPU of its own, and there are {num_gpus} here: start at most {num_gpus} "
+            "processes on this machine with --nproc-per-node, or take --device cpu."
+        )
+    torch.cuda.set_device(team.local_rank)
+    return f"cuda:{team.local_rank}"
 
 
 # -- the door -----------------------------------------------------------------------------------------------------------
@@ -130,6 +153,11 @@ MOST_THREADS = 1024
 """Far more of them, and torch dies without a word."""
 
 
+def check_share(config: Config) -> None:
+    """The classes of a batch can be dealt out to the processes."""
+    rank_share(np.arange(config.data.classes_per_batch), 0, num_processes(), samples_per_class=1)
+
+
 def check(config: Config) -> None:
     """Settings that cannot work are refused before a run folder is made."""
     for name, least in AT_LEAST.items():
@@ -144,6 +172,7 @@ def check(config: Config) -> None:
         raise UserError(f"network.std is {list(config.network.std)}: each must be above 0.")
     if not config.recall_at or min(config.recall_at) < 1:
         raise UserError(f"recall_at is {list(config.recall_at)}: name at least one k, each at least 1.")
+    check_share(config)
     check_crop(config.data.resize, config.data.image_size)
     check_draw(config.sampling.negatives_from, config.sampling.rho)
     lookup(DATASETS, config.data.name, "data set")

@@ -5,6 +5,7 @@ The loop in `fit` is Algorithm 1 of the paper. Names end in dimensions: B batch,
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -14,11 +15,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pads.config import Config
 from pads.data import class_batches
+from pads.data.batches import rank_share
 from pads.data.views import Views, load_views
 from pads.errors import UserError
 from pads.evaluate import evaluate, raw_pixels
@@ -28,12 +31,14 @@ from pads.parts import (
     build_optimiser,
     build_parts,
     check,
+    check_share,
     match_layouts,
     pick_device,
     set_learning_rates,
     start_network,
 )
-from pads.runs import RunFolder, next_free
+from pads.runs import RunFolder, SilentFolder, next_free
+from pads.runs.distributed import Team, joined
 from pads.sampling import DrawnTriplets, diverged, draw_triplets
 from pads.speed import CapturedStep, float32_rounding
 
@@ -43,33 +48,37 @@ Watch = Callable[[str, int, Mapping[str, Any]], None]
 
 def train(config: Config, run: Path | str | None = None, *, watch: Watch | None = None) -> RunFolder:
     """Trains from the start into a new run folder, `runs/RECIPE-SEED` unless told otherwise."""
-    watch = watch or nobody
     check(config)
-    path = run or next_free("runs", f"{config.recipe or 'run'}-{config.seed}")
-    RunFolder(path).check_new()
-    views = load_views(config, pick_device(config.device), watch)  # first, so that bad data leaves no empty run behind
-    folder = RunFolder.create(path, config)
-    try:
-        with folder:
-            return fit(config, folder, views, watch)
-    except UserError:
-        folder.remove_if_unused()  # a start that failed leaves nothing in the way of the next
-        raise
+    with joined() as team:
+        watch = watch if watch and team.leads else nobody
+        path = team.lead(lambda: new_path(config, run))
+        device = pick_device(config.device, team)
+        views = load_views(config, device, watch, team)  # first, so that bad data leaves no empty run behind
+        folder = folder_of(team).create(path, config)
+        try:
+            with folder:
+                return fit(config, folder, views, watch)
+        except UserError:
+            folder.remove_if_unused()  # a start that failed leaves nothing in the way of the next
+            raise
 
 
 def resume(run: RunFolder | Path | str, *, watch: Watch | None = None) -> RunFolder:
     """Goes on where a run was stopped, bit for bit; a finished run is left as it is."""
-    watch = watch or nobody
-    folder = RunFolder.open(run.path if isinstance(run, RunFolder) else run)
-    if folder.is_finished:
-        return folder
-    with folder:
-        config = folder.config
-        return fit(config, folder, load_views(config, pick_device(config.device), watch), watch)
+    with joined() as team:
+        watch = watch if watch and team.leads else nobody
+        folder = folder_of(team).open(run.path if isinstance(run, RunFolder) else run)
+        if team.lead(lambda: folder.is_finished):
+            return folder
+        with folder:
+            config = team.lead(lambda: folder.config)
+            check_share(config)
+            return fit(config, folder, load_views(config, pick_device(config.device, team), watch, team), watch)
 
 
 def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder:
     """The training loop, from the newest checkpoint of the run or from the start, to the final figures."""
+    team, own = views.team, own_part(config, views.team)
     with fixed_threads(config.threads), float32_rounding(config.precision), stop_requests() as stop_requested:
         network, loss_fn, curriculum = build_parts(config, views)
         optimiser = build_optimiser(config.optimiser, network, loss_fn)
@@ -77,7 +86,7 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
         drawn = DrawnTriplets(curriculum.rule, views.device)
         selected: dict[str, Any] = {"step": 0, "recall@1": -1.0}
         parts = {"network": network, "loss": loss_fn, "optimiser": optimiser, "curriculum": curriculum, "drawn": drawn}
-        step = restore(run, parts, generator, selected)
+        step = restore(run, parts, generator, selected, team)
         record = recorder(run, watch, batch_size(config), step)
 
         steps_per_epoch = max(1, len(views.train) // batch_size(config))
@@ -86,28 +95,35 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
             watch("note", step, {"notes": (str(network.weights_used),)})
         watch("start", step, {"run": str(run.path), "num_steps": num_steps, "config": config, "splits": views.sizes()})
 
-        def update_network(pixels_BCHW: Tensor, sizes_B2: Tensor, labels_B: Tensor) -> None:
+        def update_network(pixels_bCHW: Tensor, sizes_B2: Tensor, labels_B: Tensor) -> None:
             """Alg. 1, "Update DML model": I_a and I_p at random from the batch, I_n ~ p(I_n | I_a)."""
-            embeddings_BD = network(views.train.preprocessing.for_training(pixels_BCHW, sizes_B2, generator))
+            images_bCHW = views.train.preprocessing.for_training(pixels_bCHW, sizes_B2, generator, own)
+            embeddings_BD = team.gathered(network(images_bCHW))
             triplets = draw_triplets(
                 embeddings_BD, labels_B, curriculum.rule, **asdict(config.sampling), generator=generator
             )
             loss = loss_fn(embeddings_BD, labels_B, triplets)
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
+            team.sum_gradients(network, loss_fn)
             optimiser.step()
             drawn.add(loss.detach(), embeddings_BD.detach(), labels_B, triplets, loss_fn)
 
+        def save_here() -> str:
+            save(run, parts, generator, selected, step)
+            return f"saved at step {step} of {num_steps}"
+
         network.train()
-        captured = config.compiled and views.device.type == "cuda"
+        captured = config.compiled and views.device.type == "cuda" and team.size == 1
         update = CapturedStep(update_network, generator) if captured else update_network
         for epoch in range(step // steps_per_epoch, config.num_epochs):
             set_learning_rates(optimiser, config.optimiser, epoch)
-            for stored in views.train.stored_batches(epoch_batches(config, views, epoch)[step % steps_per_epoch :]):
-                if stop_requested():
-                    save(run, parts, generator, selected, step)
-                    raise KeyboardInterrupt(f"saved at step {step} of {num_steps}")
-                update(*stored)
+            batches = epoch_batches(config, views, epoch)[step % steps_per_epoch :]
+            for stored in views.train.stored_batches(batches, own):
+                with team.saving(save_here, network, generator):
+                    if team.any(stop_requested()):
+                        raise KeyboardInterrupt(save_here())
+                    update(*stored)
                 step += 1
                 watch("step", step, {})
 
@@ -123,9 +139,9 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
 
             measure_epoch(config, run, network, views, epoch + 1, step, selected, record)
             if (epoch + 1) % config.checkpoint_every == 0 or epoch + 1 == config.num_epochs:
-                save(run, parts, generator, selected, step)
+                save_here()
 
-        if stop_requested():
+        if team.any(stop_requested()):
             raise KeyboardInterrupt(f"saved at step {step} of {num_steps}")
         run.write_json("metrics.json", final_figures(config, run, network, views, selected, step))
         watch("end", step, run.metrics or {})
@@ -137,6 +153,12 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
 
 def batch_size(config: Config) -> int:
     return config.data.classes_per_batch * config.data.samples_per_class
+
+
+def own_part(config: Config, team: Team) -> slice:
+    """The rows of the batch that this process embeds: whole classes, all of them if it is alone."""
+    rows = rank_share(np.arange(batch_size(config)), team.rank, team.size, config.data.samples_per_class)
+    return slice(rows[0], rows[-1] + 1)
 
 
 def epoch_batches(config: Config, views: Views, epoch: int) -> Tensor:
@@ -197,7 +219,7 @@ def final_figures(
         figures["test"]["trained"] = figures["test"]["last"]
     else:
         best = build_network(config).to(views.device)
-        best.load_state_dict(run.load_network("selected"))
+        best.load_state_dict(views.team.lead(lambda: run.load_network("selected")))
         figures["test"]["trained"] = evaluate(best, views.test, names)
     return figures
 
@@ -216,11 +238,14 @@ def save(
     run.save_checkpoint(step, {**states, "generator": generator.get_state(), "selected": dict(selected), "step": step})
 
 
-def restore(run: RunFolder, parts: Mapping[str, Any], generator: torch.Generator, selected: dict[str, Any]) -> int:
+def restore(
+    run: RunFolder, parts: Mapping[str, Any], generator: torch.Generator, selected: dict[str, Any], team: Team
+) -> int:
     """Puts every part back as the newest checkpoint has it; returns its step, 0 if there is none."""
-    state = run.load_checkpoint()
+    state = team.lead(run.load_checkpoint)
     run.cut_back(state["lengths"] if state else {})
     if state is None:
+        team.match(parts["network"], parts["loss"])
         return 0
     with run.fitting():
         for name, part in parts.items():
@@ -233,14 +258,17 @@ def restore(run: RunFolder, parts: Mapping[str, Any], generator: torch.Generator
 
 @contextmanager
 def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C and SIGTERM ask the loop to stop between two steps; a second Ctrl-C stops at once."""
+    """Ctrl-C and SIGTERM ask the loop to stop between two steps; a second Ctrl-C stops at once.
+
+    Not below torchrun: it passes on the Ctrl-C that its processes have heard themselves, and ends who does not stop.
+    """
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked.is_set  # only the main thread may catch signals
         return
 
     def ask(number: int, frame: Any) -> None:
-        if asked.is_set():
+        if asked.is_set() and "TORCHELASTIC_RUN_ID" not in os.environ:
             raise KeyboardInterrupt
         asked.set()
 
@@ -264,6 +292,17 @@ def fixed_threads(threads: int | None) -> Iterator[None]:
 
 
 # -- small things ------------------------------------------------------------------------------------------------------
+
+
+def new_path(config: Config, run: Path | str | None) -> Path:
+    path = Path(run) if run else next_free("runs", f"{config.recipe or 'run'}-{config.seed}")
+    RunFolder(path).check_new()
+    return path
+
+
+def folder_of(team: Team) -> type[RunFolder]:
+    """A run folder has one writer, the first process."""
+    return RunFolder if team.leads else SilentFolder
 
 
 def recorder(

@@ -48,6 +48,19 @@ def class_batches(
     return indices_LS.reshape(num_batches, classes_per_batch * samples_per_class)
 
 
+def rank_share(batch_indices: np.ndarray, rank: int, world_size: int, samples_per_class: int) -> np.ndarray:
+    """The part of a batch (or of many, one in a row) that one of several processes takes: whole classes, side by side."""
+    num_classes = batch_indices.shape[-1] // samples_per_class
+    if num_classes % world_size:
+        right = [str(number) for number in range(1, num_classes + 1) if num_classes % number == 0]
+        raise UserError(
+            f"the {num_classes} classes of a batch cannot be dealt out to {world_size} processes: start "
+            f"{', '.join(right[:-1])} or {right[-1]}, or set data.classes_per_batch to a multiple of {world_size}."
+        )
+    size = batch_indices.shape[-1] // world_size
+    return batch_indices[..., rank * size : (rank + 1) * size]
+
+
 def draw_distinct(sizes_L: np.ndarray, num_draws: int, rng: np.random.Generator) -> np.ndarray:
     """(L, num_draws) numbers below each size, without repetition until all have come, then again."""
     nothing = np.iinfo(np.int64).max

@@ -9,6 +9,7 @@ Dimensions: N images, S pixels on a side.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from pads.data.benchmark import ImageList, counted, listed
 from pads.errors import UserError
+from pads.runs.distributed import ALONE, Team
 
 Source = str | Path | BinaryIO | Image.Image | np.ndarray
 """What can be decoded: a path, an open file, a Pillow image, or an array (height, width[, 3 or 4]) of uint8."""
@@ -54,6 +56,8 @@ class ImageStore:
     """The images that were left out, each with its reason."""
     is_on_disk: bool = False
     """The pixels are a file's, mapped into memory."""
+    team: Team = ALONE
+    """The processes that use it together."""
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -149,6 +153,29 @@ def load_store(
         kept=kept,
         bad_images=bad_images,
     )
+
+
+def decoded_once(load: Callable[[], ImageStore], team: Team) -> ImageStore:
+    """load(), of several processes by the first of each machine; the others map what it has decoded."""
+    if team.size == 1:
+        return load()
+    with tempfile.TemporaryDirectory(prefix="pads-") as folder:
+        store, path = team.once_per_machine(lambda: written(load(), Path(folder) / "pixels.npy"))
+        store = replace(store, pixels=torch.from_numpy(np.load(path, mmap_mode="c")), is_on_disk=True)
+        team.lead(lambda: None)  # all have mapped it: the file may lose its name
+    return store
+
+
+def written(store: ImageStore, path: Path) -> tuple[ImageStore, Path]:
+    """The store with its pixels in that file instead."""
+    try:
+        np.save(path, store.pixels.numpy())
+    except OSError as error:
+        raise UserError(
+            f"the decoded images cannot be written to {path} for the other processes ({error.strerror}): decode them once "
+            "for all with `pads prepare`, or set TMPDIR to a folder with room."
+        ) from error
+    return replace(store, pixels=store.pixels[:0]), path
 
 
 def place_store(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,9 @@ from pads.data.augment import AUGMENTATIONS, centre_boxes, normalise, resample
 from pads.data.benchmark import ImageList, QueryGallery, counted, listed
 from pads.data.prepare import read_data
 from pads.data.splits import split_roles
-from pads.data.store import ImageStore, load_store, place_store
+from pads.data.store import ImageStore, decoded_once, load_store, place_store
 from pads.errors import UserError
+from pads.runs.distributed import ALONE, Team
 
 Watch = Callable[[str, int, Mapping[str, Any]], None]
 """See `pads.train.Watch`."""
@@ -55,15 +56,17 @@ class Preprocessing:
             compiled,
         )
 
-    def for_training(self, pixels_BCHW: Tensor, sizes_B2: Tensor, generator: torch.Generator) -> Tensor:
-        """A random crop and a random flip in one resampling."""
+    def for_training(
+        self, pixels_bCHW: Tensor, sizes_B2: Tensor, generator: torch.Generator, own: slice = slice(None)
+    ) -> Tensor:
+        """A random crop and a random flip in one resampling; drawn for the whole batch, of which the pixels are the own part."""
         boxes_B4 = AUGMENTATIONS[self.augmentation](
             sizes_B2, resize=self.resize, crop=self.image_size, generator=generator
         )
         flips_B = None
         if self.flip:
             flips_B = torch.rand(len(sizes_B2), device=sizes_B2.device, generator=generator) < 0.5
-        return self.resampled(pixels_BCHW, boxes_B4, flips_B)
+        return self.resampled(pixels_bCHW, boxes_B4[own], None if flips_B is None else flips_B[own])
 
     def for_evaluation(self, pixels_BCHW: Tensor, sizes_B2: Tensor) -> Tensor:
         """The centre of the picture."""
@@ -114,14 +117,23 @@ class View:
         return len(self.indices_N)
 
     @property
+    def team(self) -> Team:
+        return self.store.team
+
+    @property
     def num_classes(self) -> int:
         return int(self.labels_N.max()) + 1 if len(self) else 0
 
-    def stored_batches(self, picked_MB: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Pixels, sizes and labels of each batch, not augmented yet; one ahead if the pixels are not on the device."""
-        stored = self.store.batches(self.indices_N[picked_MB])
-        for (pixels_BCHW, sizes_B2), labels_B in zip(stored, self.labels_N[picked_MB], strict=True):
-            yield pixels_BCHW, sizes_B2, labels_B
+    def stored_batches(self, picked_MB: Tensor, own: slice = slice(None)) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Pixels of the own part of each batch, sizes and labels of all of it; not augmented yet.
+
+        One batch ahead if the pixels are not on the device.
+        """
+        indices_MB = self.indices_N[picked_MB]
+        stored = self.store.batches(indices_MB[:, own])
+        whole = zip(self.store.sizes_N2[indices_MB], self.labels_N[picked_MB], strict=True)
+        for (pixels_bCHW, _), (sizes_B2, labels_B) in zip(stored, whole, strict=True):
+            yield pixels_bCHW, sizes_B2, labels_B
 
     @staticmethod
     def filled(at_B: Tensor, size: int) -> Tensor:
@@ -129,9 +141,14 @@ class View:
         return torch.cat([at_B, at_B[:1].expand(size - len(at_B))]) if at_B.is_cuda else at_B
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Of several processes, each gets its part of the batches."""
         size = EVALUATION_BATCH.get(self.store.device.type, 128)
-        stored = self.store.batches([self.filled(at_B, size) for at_B in self.indices_N.split(size)])
-        for (pixels_BCHW, sizes_B2), labels_B in zip(stored, self.labels_N.split(size), strict=True):
+        indices, labels = self.indices_N.split(size), self.labels_N.split(size)
+        own = self.team.share(len(indices))
+        if own.start == own.stop:  # nothing is left for this one: a batch without labels, which `embed` leaves out
+            indices, labels, own = indices[:1], (labels[0][:0],), slice(0, 1)
+        stored = self.store.batches([self.filled(at_B, size) for at_B in indices[own]])
+        for (pixels_BCHW, sizes_B2), labels_B in zip(stored, labels[own], strict=True):
             yield self.preprocessing.for_evaluation(pixels_BCHW, sizes_B2), labels_B
 
 
@@ -149,12 +166,16 @@ class Views:
     def device(self) -> torch.device:
         return self.train.store.device
 
+    @property
+    def team(self) -> Team:
+        return self.train.team
+
     def sizes(self) -> dict[str, dict[str, int]]:
         roles = {"train": self.train, "reward": self.reward, "selection": self.selection, "test": self.test}
         return {name: {"images": len(view), "classes": view.num_classes} for name, view in roles.items()}
 
 
-def load_views(config: Config, device: torch.device, watch: Watch) -> Views:
+def load_views(config: Config, device: torch.device, watch: Watch, team: Team = ALONE) -> Views:
     """Reads the data set, decodes every image once, and deals the training images out to their roles."""
     data, preprocessing = config.data, Preprocessing.of(config.data, config.network, config.compiled)
     benchmark, prepared = read_data(data)
@@ -164,18 +185,20 @@ def load_views(config: Config, device: torch.device, watch: Watch) -> Views:
         if prepared is not None:
             store = prepared.store(images, skip_bad_images=data.skip_bad_images)
         else:
-            store = load_store(
+            load = functools.partial(
+                load_store,
                 images,
                 data.store_size,
                 skip_bad_images=data.skip_bad_images,
                 progress=lambda done, total: watch("decoding", done, {"total": total, "what": what}),
             )
+            store = decoded_once(load, team)
         if store.bad_images:
             watch("note", 0, {"notes": (bad_images_note(store.bad_images),)})
         placed, sentence = place_store(store, device, data.store_on, what=what)
         if device.type != "cpu" or prepared is not None:
             watch("note", 0, {"notes": (sentence,)})
-        return placed
+        return replace(placed, team=team)
 
     train = decoded(benchmark.train, "training images")
     usable_N = in_pairs(train, watch)

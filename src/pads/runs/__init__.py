@@ -1,5 +1,5 @@
 """Run folders: what is written, and how it is read back."""
 
-from pads.runs.folder import RunFolder, next_free
+from pads.runs.folder import RunFolder, SilentFolder, next_free
 
-__all__ = ["RunFolder", "next_free"]
+__all__ = ["RunFolder", "SilentFolder", "next_free"]

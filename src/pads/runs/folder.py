@@ -223,6 +223,42 @@ class RunFolder:
         return f"RunFolder({str(self.path)!r})"
 
 
+class SilentFolder(RunFolder):
+    """The run folder for the processes of a run that leave it to the first to write."""
+
+    @classmethod
+    def create(cls, path: Path | str, config: Config) -> RunFolder:
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: Path | str) -> RunFolder:
+        return cls(path)
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def append(self, name: str, event: Mapping[str, Any]) -> None:
+        pass
+
+    def cut_back(self, lengths: Mapping[str, int]) -> None:
+        pass
+
+    def write_json(self, name: str, value: Any) -> None:
+        pass
+
+    def save_checkpoint(self, step: int, state: Mapping[str, Any]) -> None:
+        pass
+
+    def save_selected(self, network: Mapping[str, Any], **about: Any) -> None:
+        pass
+
+    def remove_if_unused(self) -> None:
+        pass
+
+
 def next_free(parent: Path | str, name: str) -> Path:
     """parent/name, or parent/name-2, -3, ... if there is one already."""
     path, number = Path(parent) / name, 1
