@@ -38,8 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             options.command(options)
         sys.stdout.flush()
     except UserError as error:
-        sys.exit(f"pads: {error}")
+        leave(f"pads: {error}")
     except KeyboardInterrupt as interrupt:
+        if not is_first_process():  # it knows where the run is and what was saved
+            sys.exit(0)
         print(f"Stopped: {interrupt}" if str(interrupt) else "Stopped.", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # whoever read our output has left; nothing may be written at exit either
@@ -47,10 +49,28 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(1)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        sys.exit(f"pads: {where}{(error.strerror or str(error)).lower()}. Mend that, then try again.")
+        leave(f"pads: {where}{(error.strerror or str(error)).lower()}. Mend that, then try again.")
     except MemoryError:
-        sys.exit("pads: there is not enough memory: lower data.store_size, or take fewer images.")
+        leave("pads: there is not enough memory: lower data.store_size, or take fewer images.")
     sys.exit(0)
+
+
+def leave(message: str, code: int = 1) -> NoReturn:
+    """Says why and leaves; of several processes only the first to have an error, and the others go as if all were well.
+
+    Torchrun ends all of them when it sees one fail, which might be before the message is out.
+    """
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        from pads.runs.distributed import first_to_speak
+
+        if not first_to_speak():
+            sys.exit(0)
+    print(message, file=sys.stderr)
+    sys.exit(code)
+
+
+def is_first_process() -> bool:
+    return os.environ.get("RANK", "0") == "0"
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -147,7 +167,7 @@ def add_bench(commands: Commands) -> None:
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One sentence, and where to read on."""
-        self.exit(2, f"pads: {message}. See `{self.prog} --help`.\n")
+        leave(f"pads: {message}. See `{self.prog} --help`.", 2)
 
 
 def train_command(options: argparse.Namespace) -> None:
@@ -187,13 +207,13 @@ def resume_command(options: argparse.Namespace) -> None:
     from pads.runs import RunFolder
     from pads.train import resume
 
-    run = RunFolder.open(options.resume)
-    if run.metrics is not None:
-        print(f"{run.path} is finished already; its figures:\n")
-        print_figures(run.metrics, run.path)
-        return
+    if is_first_process():
+        run = RunFolder.open(options.resume)
+        if run.metrics is not None:
+            print(f"{run.path} is finished already; its figures:\n")
+            print_figures(run.metrics, run.path)
     with watching(plain=options.plain, tensorboard=options.tensorboard) as watch:
-        resume(run, watch=watch)
+        resume(options.resume, watch=watch)
 
 
 def recipe_config(name: str) -> Config:

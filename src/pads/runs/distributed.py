@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -75,8 +76,8 @@ class Team:
             return
         of_network = [weights.grad for weights in network.parameters() if weights.grad is not None]
         of_loss = [weights.grad for weights in loss_fn.parameters() if weights.grad is not None]
-        if not self.leads:
-            torch._foreach_zero_(of_loss)
+        for gradient in of_loss:
+            gradient.mul_(self.leads)
         gradients = of_network + of_loss
         flat = torch.cat([gradient.flatten() for gradient in gradients])
         with answered():
@@ -190,7 +191,9 @@ def answered() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        why = str(error).partition("\n")[0]
+        why = (
+            re.sub(r"^\[\S+\] ", "", str(error)).partition("\n")[0].partition(". ")[0]
+        )  # gloo says where in its source
         raise Deserted(f"another process of this run has ended or does not answer ({why})") from error
 
 
@@ -199,7 +202,7 @@ def first_to_speak() -> bool:
     try:
         store, *_ = next(dist.rendezvous("env://", timeout=timedelta(seconds=10)))
         return store.add("pads/spoken", 1) == 1
-    except RuntimeError:
+    except (RuntimeError, ValueError):  # nobody keeps count, or the variables of torchrun are not all there
         return True
 
 
@@ -252,7 +255,7 @@ def shared_batch_norm(norm: nn.BatchNorm2d, own: Tensor) -> Tensor:
     if not norm.training:
         return type(norm).forward(norm, own)
     dims, shape = [0, *range(2, own.ndim)], [1, -1, *[1] * (own.ndim - 2)]
-    values = own.float()
+    values = own.to(torch.promote_types(own.dtype, torch.float32))
     num = Summed.apply(values.new_tensor(own.numel() / own.shape[1]))
     mean_C = Summed.apply(values.sum(dims)) / num
     centred = values - mean_C.view(shape)

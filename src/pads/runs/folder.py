@@ -31,6 +31,7 @@ import pads
 from pads.config import Config, from_json, lookup, to_json
 from pads.errors import UserError
 from pads.runs.checkpoint import cannot_write, load_state, save_state, write_atomically
+from pads.runs.distributed import num_processes
 
 KEPT_CHECKPOINTS = 2
 
@@ -277,6 +278,7 @@ def environment() -> dict[str, Any]:
         "torch": torch.__version__,
         "numpy": numpy.__version__,
         "threads": torch.get_num_threads(),
+        "processes": num_processes(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cuda": torch.version.cuda,
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
