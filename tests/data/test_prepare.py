@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from pads.config import Config, Data
-from pads.data import Benchmark, ImageList, QueryGallery, folder, load_store
+from pads.data import Benchmark, ImageList, QueryGallery, folder, load_store, place_store
 from pads.data.prepare import PIXELS, Prepared, open_prepared, prepare, read_data, split_lists, usual_place
 from pads.data.views import Preprocessing, View, load_views
 from pads.errors import UserError
@@ -312,7 +312,12 @@ def test_bad_images_are_refused_or_left_out_as_without_a_store(root: Path) -> No
         prepared.store(test)
     store = prepared.store(test, skip_bad_images=True)
     expected = load_store(split_lists(folder(root))["test"], SIZE, skip_bad_images=True)
-    assert torch.equal(store.pixels, expected.pixels)
+    assert len(store) == len(expected) == len(test) - 1
+    for where in ("memory", "disk"):
+        placed = place_store(store, "cpu", where)[0]
+        assert torch.equal(placed.take(torch.arange(len(store)))[0], expected.pixels)
+    assert torch.equal(next(store.to("cpu").batches([torch.tensor([3])]))[0], expected.pixels[3:4])
+    assert torch.equal(store.gathered(store.rows(torch.tensor([3]))), expected.pixels[3:4])
     assert torch.equal(store.sizes_N2, expected.sizes_N2)
     assert store.kept.tolist() == expected.kept.tolist()
     assert store.bad_images == expected.bad_images

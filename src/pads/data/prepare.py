@@ -30,7 +30,7 @@ import torch
 from pads.config import Data, call, lookup
 from pads.data import DATASETS
 from pads.data.benchmark import Benchmark, ImageList, QueryGallery
-from pads.data.store import BadImage, ImageStore, check_bad_images, read_square
+from pads.data.store import BadImage, ImageStore, check_bad_images, mapped, read_square
 from pads.errors import UserError
 
 PIXELS, CHUNKS, STORE = "pixels.npy", "chunks.jsonl", "store.json"
@@ -85,13 +85,14 @@ class Prepared:
         sizes_N2 = np.array(self.sizes[first : first + len(images)], dtype=np.int64)
         images = images.subset(kept) if reasons else images
         return ImageStore(
-            pixels=torch.from_numpy(pixels[kept] if reasons else pixels),
+            pixels=mapped(pixels),
             sizes_N2=torch.from_numpy(sizes_N2[kept]),
             labels_N=torch.from_numpy(images.labels.copy()),
             images=images,
             kept=kept,
             bad_images=tuple(reasons.values()),
-            is_on_disk=not reasons,
+            is_on_disk=True,
+            rows_N=torch.from_numpy(kept) if reasons else None,
         )
 
     @property
@@ -413,8 +414,8 @@ def square_shape(num: int, size: int) -> tuple[int, ...]:
 
 
 def pixels_of(path: Path) -> np.memmap:
-    """Mapped so that writing to it, which torch insists on, would not reach the file."""
-    return np.load(path / PIXELS, mmap_mode="c")
+    """Mapped for reading only: what might be written to counts as memory, and a store may be larger than that."""
+    return np.load(path / PIXELS, mmap_mode="r")
 
 
 def has_shape(path: Path, shape: tuple[int, ...]) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -44,7 +45,7 @@ class ImageStore:
     """Decoded images, ready to be indexed on any device."""
 
     pixels: Tensor
-    """(N, 3, S, S) uint8."""
+    """(N, 3, S, S) uint8; more than N, if rows_N picks them."""
     sizes_N2: Tensor
     """Width and height of each original, int64."""
     labels_N: Tensor
@@ -56,11 +57,13 @@ class ImageStore:
     """The images that were left out, each with its reason."""
     is_on_disk: bool = False
     """The pixels are a file's, mapped into memory."""
+    rows_N: Tensor | None = None
+    """Where each image is in the pixels, if they hold others too."""
     team: Team = ALONE
     """The processes that use it together."""
 
     def __len__(self) -> int:
-        return len(self.pixels)
+        return len(self.labels_N)
 
     @property
     def device(self) -> torch.device:
@@ -69,9 +72,13 @@ class ImageStore:
 
     def take(self, indices_B: Tensor) -> tuple[Tensor, Tensor]:
         """Pixels and sizes of these images, on the device; without waiting for it if the pixels are there."""
+        rows_B = self.rows(indices_B)
         if self.pixels.device == self.device:
-            return self.pixels[indices_B], self.sizes_N2[indices_B]
-        return self.gathered(indices_B.cpu()).to(self.device, non_blocking=True), self.sizes_N2[indices_B]
+            return self.pixels[rows_B], self.sizes_N2[indices_B]
+        return self.gathered(rows_B.cpu()).to(self.device, non_blocking=True), self.sizes_N2[indices_B]
+
+    def rows(self, indices_B: Tensor) -> Tensor:
+        return indices_B if self.rows_N is None else self.rows_N[indices_B]
 
     def batches(self, indices: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
         """take() of each; pixels that are not on the device are gathered in a thread, one batch ahead."""
@@ -79,7 +86,9 @@ class ImageStore:
             yield from map(self.take, indices)
             return
         indices = list(indices)
-        rows = [indices_B.cpu() for indices_B in indices]  # all at once, since the first waits for the device
+        rows = [
+            self.rows(indices_B).cpu() for indices_B in indices
+        ]  # all at once, since the first waits for the device
         for indices_B, pixels in zip(indices, one_ahead(self.gathered, rows), strict=True):
             yield pixels.to(self.device, non_blocking=True), self.sizes_N2[indices_B]
 
@@ -95,7 +104,15 @@ class ImageStore:
             pixels=self.pixels.to(device),
             sizes_N2=self.sizes_N2.to(device),
             labels_N=self.labels_N.to(device),
+            rows_N=None if self.rows_N is None else self.rows_N.to(device),
         )
+
+
+def mapped(pixels: np.ndarray) -> Tensor:
+    """A file that is mapped for reading as a tensor, at which torch would warn; nothing here writes to pixels."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(pixels)
 
 
 def one_ahead(load: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
@@ -119,6 +136,7 @@ def load_store(
     progress: Callable[[int, int], None] | None = None,
 ) -> ImageStore:
     """Decode all images with threads (Pillow works outside Python's lock); progress is told (done, all)."""
+    check_memory(3 * size**2 * len(images))
     pixels_N3SS = np.empty((len(images), 3, size, size), dtype=np.uint8)
     sizes_N2 = np.zeros((len(images), 2), dtype=np.int64)
 
@@ -161,7 +179,7 @@ def decoded_once(load: Callable[[], ImageStore], team: Team) -> ImageStore:
         return load()
     with tempfile.TemporaryDirectory(prefix="pads-") as folder:
         store, path = team.once_per_machine(lambda: written(load(), Path(folder) / "pixels.npy"))
-        store = replace(store, pixels=torch.from_numpy(np.load(path, mmap_mode="c")), is_on_disk=True)
+        store = replace(store, pixels=mapped(np.load(path, mmap_mode="r")), is_on_disk=True)
         team.lead(lambda: None)  # all have mapped it: the file may lose its name
     return store
 
@@ -210,6 +228,7 @@ def place_store(
         pixels=pixels,
         sizes_N2=store.sizes_N2.to(device),
         labels_N=store.labels_N.to(device),
+        rows_N=None if store.rows_N is None else store.rows_N.to(device),
         is_on_disk=where == "disk",
     )
     sent = "" if placed.pixels.device == placed.device else ", and sent to the GPU batch by batch"
@@ -247,6 +266,16 @@ def free_memory() -> int:
         return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
     except (OSError, StopIteration):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def check_memory(num_bytes: int) -> None:
+    """Images that are decoded into memory fit there."""
+    if num_bytes > free_memory():
+        need, have = num_bytes / 1e9, free_memory() / 1e9
+        raise UserError(
+            f"the decoded images take {need:.1f} GB of memory, and {have:.1f} GB are free: decode them to disk with "
+            "`pads prepare`, from where training reads them batch by batch, or lower data.store_size."
+        )
 
 
 def check_bad_images(bad_images: Sequence[str], num_good: int, skip_bad_images: bool) -> None:
