@@ -6,7 +6,6 @@ import functools
 import math
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,7 +13,6 @@ from pads.config import Config, Optimiser, build, lookup
 from pads.curricula import Curriculum, build_curriculum
 from pads.data import DATASETS
 from pads.data.augment import check_crop
-from pads.data.batches import rank_share
 from pads.data.views import Views
 from pads.errors import UserError
 from pads.losses import LOSSES
@@ -155,7 +153,13 @@ MOST_THREADS = 1024
 
 def check_share(config: Config) -> None:
     """The classes of a batch can be dealt out to the processes."""
-    rank_share(np.arange(config.data.classes_per_batch), 0, num_processes(), samples_per_class=1)
+    num_classes, size = config.data.classes_per_batch, num_processes()
+    if num_classes % size:
+        right = [str(number) for number in range(1, num_classes + 1) if num_classes % number == 0]
+        raise UserError(
+            f"the {num_classes} classes of a batch cannot be dealt out to {size} processes: start {', '.join(right[:-1])} "
+            f"or {right[-1]}, or set data.classes_per_batch to a multiple of {size}."
+        )
 
 
 def check(config: Config) -> None:

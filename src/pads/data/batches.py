@@ -49,16 +49,19 @@ def class_batches(
 
 
 def rank_share(batch_indices: np.ndarray, rank: int, world_size: int, samples_per_class: int) -> np.ndarray:
-    """The part of a batch (or of many, one in a row) that one of several processes takes: whole classes, side by side."""
+    """The rank's part of batches (..., P * S): whole classes, side by side, so that no class is on two ranks.
+
+    Classes that cannot be shared out evenly are refused: ranks with batches of different sizes would weigh them unevenly.
+    """
+    assert 0 <= rank < world_size
     num_classes = batch_indices.shape[-1] // samples_per_class
     if num_classes % world_size:
-        right = [str(number) for number in range(1, num_classes + 1) if num_classes % number == 0]
+        near = max(1, round(num_classes / world_size)) * world_size
         raise UserError(
-            f"the {num_classes} classes of a batch cannot be dealt out to {world_size} processes: start "
-            f"{', '.join(right[:-1])} or {right[-1]}, or set data.classes_per_batch to a multiple of {world_size}."
+            f"{num_classes} classes per batch cannot be shared out evenly to {world_size} processes: take {near} classes."
         )
-    size = batch_indices.shape[-1] // world_size
-    return batch_indices[..., rank * size : (rank + 1) * size]
+    share = num_classes // world_size * samples_per_class
+    return batch_indices[..., rank * share : (rank + 1) * share]
 
 
 def draw_distinct(sizes_L: np.ndarray, num_draws: int, rng: np.random.Generator) -> np.ndarray:

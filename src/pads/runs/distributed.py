@@ -101,15 +101,13 @@ class Team:
         What came after the last exchange of a step has not happened; before it only random numbers and the statistics of
         batch norms change. On a GPU nothing is saved: one that waits for a dead neighbour cannot be read any more.
         """
-        if self.size == 1:
+        if self.size == 1 or generator.device.type != "cpu":
             yield
             return
         random_state, buffers = generator.get_state(), [buffer.clone() for buffer in network.buffers()]
         try:
             yield
         except Deserted as deserted:
-            if generator.device.type != "cpu":
-                raise
             generator.set_state(random_state)
             for buffer, before in zip(network.buffers(), buffers, strict=True):
                 buffer.copy_(before)
@@ -256,11 +254,11 @@ def shared_batch_norm(norm: nn.BatchNorm2d, own: Tensor) -> Tensor:
         return type(norm).forward(norm, own)
     dims, shape = [0, *range(2, own.ndim)], [1, -1, *[1] * (own.ndim - 2)]
     values = own.to(torch.promote_types(own.dtype, torch.float32))
-    num = Summed.apply(values.new_tensor(own.numel() / own.shape[1]))
+    num = dist.get_world_size() * own.numel() // own.shape[1]  # all have equal parts of the batch
     mean_C = Summed.apply(values.sum(dims)) / num
     centred = values - mean_C.view(shape)
     variance_C = Summed.apply(centred.square().sum(dims)) / num
-    remember(norm, mean_C.detach(), (variance_C * num / (num - 1)).detach())
+    remember(norm, mean_C.detach(), variance_C.detach() * num / (num - 1))
     normalised = centred * (variance_C + norm.eps).rsqrt().view(shape)
     if norm.affine:
         normalised = normalised * norm.weight.view(shape) + norm.bias.view(shape)
