@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             options.command(options)
         sys.stdout.flush()
     except UserError as error:
-        leave(f"pads: {error}")
+        sys.exit(f"pads: {error}" if speaks() else 0)
     except KeyboardInterrupt as interrupt:
         if not is_first_process():  # it knows where the run is and what was saved
             sys.exit(0)
@@ -49,24 +49,24 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(1)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        leave(f"pads: {where}{(error.strerror or str(error)).lower()}. Mend that, then try again.")
+        message = f"pads: {where}{(error.strerror or str(error)).lower()}. Mend that, then try again."
+        sys.exit(message if speaks() else 0)
     except MemoryError:
-        leave("pads: there is not enough memory: lower data.store_size, or take fewer images.")
+        message = "pads: there is not enough memory: lower data.store_size, or take fewer images."
+        sys.exit(message if speaks() else 0)
     sys.exit(0)
 
 
-def leave(message: str, code: int = 1) -> NoReturn:
-    """Says why and leaves; of several processes only the first to have an error, and the others go as if all were well.
+def speaks() -> bool:
+    """Whether it is for this process to say what went wrong: of several, for the first to have an error.
 
-    Torchrun ends all of them when it sees one fail, which might be before the message is out.
+    The others leave as if all were well: torchrun ends all when it sees one fail, which might be before the message is out.
     """
-    if os.environ.get("WORLD_SIZE", "1") != "1":
-        from pads.runs.distributed import first_to_speak
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        return True
+    from pads.runs.distributed import first_to_speak
 
-        if not first_to_speak():
-            sys.exit(0)
-    print(message, file=sys.stderr)
-    sys.exit(code)
+    return first_to_speak()
 
 
 def is_first_process() -> bool:
@@ -167,7 +167,9 @@ def add_bench(commands: Commands) -> None:
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One sentence, and where to read on."""
-        leave(f"pads: {message}. See `{self.prog} --help`.", 2)
+        if not speaks():
+            self.exit()
+        self.exit(2, f"pads: {message}. See `{self.prog} --help`.\n")
 
 
 def train_command(options: argparse.Namespace) -> None:
