@@ -18,6 +18,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from pads.losses import MarginLoss, TripletLoss
 from pads.networks import EmbeddingNetwork, build_backbone
 from pads.parts import build_network, check, own_device
 from pads.recipes import RECIPES
-from pads.runs import RunFolder, SilentFolder
+from pads.runs import RunFolder, SilentFolder, distributed
 from pads.runs.checkpoint import load_state
 from pads.runs.distributed import ALONE, Deserted, Team, answered, joined, num_processes, share_batch_norms
 from pads.sampling import Triplets
@@ -331,6 +332,19 @@ def test_a_killed_process_ends_the_run_and_what_was_saved_goes_on_to_the_bit(
         assert RunFolder.open(run).checkpoints()[-1].name == f"step-{saved:08d}.safetensors"
     together(2, lambda rank: resume(run) and None, tmp_path)
     assert_the_same(run, live_by_two)
+
+
+def test_a_process_that_hangs_is_given_up_after_a_while(config, tmp_path):
+    def hangs(rank: int) -> None:
+        distributed.TIMEOUT = timedelta(seconds=2)
+        if rank == 1:
+            before(Team, "gathered", 4, lambda: time.sleep(5))
+        train(config, tmp_path / "run")
+
+    first, second = ends(start(2, hangs, tmp_path), tmp_path)
+    assert first.args[0].startswith("Deserted: another process of this run has ended or does not answer (")
+    assert first.args[0].endswith("; saved at step 3 of 20")
+    assert second.args[0].startswith("Deserted: ")
 
 
 def test_an_exchange_that_fails_says_so_in_one_sentence():

@@ -242,12 +242,12 @@ class LedCurriculum:
 
 def share_batch_norms(modules: Iterable[nn.Module]) -> None:
     """Batch norms that learn their statistics take them from the images of all processes."""
+    forward = torch.compiler.disable(shared_batch_norm)  # a compiled network leaves the exchange to torch
     for module in modules:
         if type(module) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
-            module.forward = partial(shared_batch_norm, module)
+            module.forward = partial(forward, module)
 
 
-@torch.compiler.disable
 def shared_batch_norm(norm: nn.BatchNorm2d, own: Tensor) -> Tensor:
     """What `norm` would make of the whole batch, for the own part of it."""
     if not norm.training:
