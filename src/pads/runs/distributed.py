@@ -189,9 +189,8 @@ def answered() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        why = (
-            re.sub(r"^\[\S+\] ", "", str(error)).partition("\n")[0].partition(". ")[0]
-        )  # gloo says where in its source
+        message = re.sub(r"^\[\S+\] ", "", str(error))  # gloo begins with the place in its source
+        why = message.partition("\n")[0].partition(". ")[0]
         raise Deserted(f"another process of this run has ended or does not answer ({why})") from error
 
 
