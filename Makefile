@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test slow lint format benchmarks clean
+.PHONY: demo test slow gpu lint format benchmarks clean
 
 demo: $(VENV)/.demo  ## train on emoji with the adaptive sampler and print how good it became
 	@$(BIN)/pads train emoji-pads
@@ -14,6 +14,9 @@ test: $(VENV)/.dev $(VENV)/.browser  ## the whole suite
 
 slow: $(VENV)/.dev  ## what takes minutes: the full demo and its bounds
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
+
+gpu: $(VENV)/.dev  ## what only a GPU can show, on a machine that has one
+	$(BIN)/python -m pytest -m gpu
 
 lint: $(VENV)/.dev  ## style and types
 	$(BIN)/ruff check .
