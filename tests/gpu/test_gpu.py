@@ -22,7 +22,11 @@ from pads.sampling import draw_triplets
 from pads.speed import CapturedStep
 from pads.train import nobody, train
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # torch's compiler warns of itself
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),
+]
 
 SETTINGS = [
     "data.image_size=32",
@@ -67,7 +71,7 @@ def losses(run: RunFolder) -> list[float]:
 def test_a_captured_and_compiled_step_trains_as_the_plain_one(photos, tmp_path) -> None:
     plain = train(config(photos, "compiled=false"), tmp_path / "plain")
     captured = train(config(photos, "compiled=true"), tmp_path / "captured")
-    assert len(losses(plain)) > 20
+    assert len(losses(plain)) > 10
     np.testing.assert_allclose(losses(captured)[:10], losses(plain)[:10], rtol=2e-3)
 
 
