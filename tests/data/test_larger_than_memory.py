@@ -27,7 +27,7 @@ from pads.train import epoch_batches
 
 torch.set_num_threads(1)
 root, more = sys.argv[1], int(sys.argv[2])
-data = Data("folder", root=root, image_size=8, resize=8, store_size=128, skip_bad_images=True)
+data = Data("folder", root=root, image_size=8, resize=8, store_size=128, store_ratio=1.0, skip_bad_images=True)
 config = Config(data=data, network=Network("small"))
 status = open("/proc/self/status").read().split()
 limit = int(status[status.index("VmData:") + 1]) * 1024 + more
