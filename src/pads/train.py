@@ -34,7 +34,7 @@ from pads.parts import (
     start_network,
 )
 from pads.runs import RunFolder, next_free
-from pads.sampling import DrawnTriplets, diverged, draw_triplets
+from pads.sampling import DrawnTriplets, diverged, draw_tuples
 from pads.speed import CapturedStep, float32_rounding
 
 Watch = Callable[[str, int, Mapping[str, Any]], None]
@@ -89,7 +89,7 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
         def update_network(pixels_BCHW: Tensor, sizes_B2: Tensor, labels_B: Tensor) -> None:
             """Alg. 1, "Update DML model": I_a and I_p at random from the batch, I_n ~ p(I_n | I_a)."""
             embeddings_BD = network(views.train.preprocessing.for_training(pixels_BCHW, sizes_B2, generator))
-            triplets = draw_triplets(
+            triplets = draw_tuples(
                 embeddings_BD, labels_B, curriculum.rule, **asdict(config.sampling), generator=generator
             )
             loss = loss_fn(embeddings_BD, labels_B, triplets)

@@ -48,6 +48,22 @@ def class_batches(
     return indices_LS.reshape(num_batches, classes_per_batch * samples_per_class)
 
 
+def rank_share(batch_indices: np.ndarray, rank: int, world_size: int, samples_per_class: int) -> np.ndarray:
+    """The rank's part of batches (..., P * S): whole classes, side by side, so that no class is on two ranks.
+
+    Classes that cannot be shared out evenly are refused: ranks with batches of different sizes would weigh them unevenly.
+    """
+    assert 0 <= rank < world_size
+    num_classes = batch_indices.shape[-1] // samples_per_class
+    if num_classes % world_size:
+        near = max(1, round(num_classes / world_size)) * world_size
+        raise UserError(
+            f"{num_classes} classes per batch cannot be shared out evenly to {world_size} processes: take {near} classes."
+        )
+    share = num_classes // world_size * samples_per_class
+    return batch_indices[..., rank * share : (rank + 1) * share]
+
+
 def draw_distinct(sizes_L: np.ndarray, num_draws: int, rng: np.random.Generator) -> np.ndarray:
     """(L, num_draws) numbers below each size, without repetition until all have come, then again."""
     nothing = np.iinfo(np.int64).max
