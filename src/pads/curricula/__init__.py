@@ -47,12 +47,15 @@ CURRICULA: dict[str, Callable[..., Curriculum]] = {
 }
 
 
+def known_curricula() -> dict[str, Callable[..., Curriculum]]:
+    return {**{name: fixed(name) for name in NEGATIVE_RULES if name not in CURRICULA}, **CURRICULA}
+
+
 def build_curriculum(part: Part, **given: Any) -> Curriculum:
     """The curriculum of that name; a rule that somebody added to NEGATIVE_RULES is one too, and so is `pml:` a miner."""
     if is_theirs(part):
         return mined(part)
-    added = {name: fixed(name) for name in NEGATIVE_RULES if name not in CURRICULA}
-    known = {**CURRICULA, **added}
+    known = known_curricula()
     if part.name not in known:
         raise unknown("curriculum", part.name, [*known, *meant(part.name, "miners")])
     return build(known, part, "curriculum", **given)
@@ -65,4 +68,5 @@ __all__ = [
     "LearnedCurriculum",
     "ScheduledCurriculum",
     "build_curriculum",
+    "known_curricula",
 ]

@@ -1,6 +1,6 @@
 """Drawing triplets: the only place that draws.
 
-Dimensions: B batch, D embedding, K bins.
+Dimensions: B batch, D embedding, K bins, R references.
 """
 
 from __future__ import annotations
@@ -86,21 +86,40 @@ def draw_triplets(
     distances_BB = pairwise_distances(embeddings_BD.detach())
     same_BB = labels_B[:, None] == labels_B[None, :]
     self_BB = torch.eye(len(labels_B), dtype=torch.bool, device=labels_B.device)
-    anchors_B = torch.arange(len(labels_B), device=labels_B.device)
+    return draw_among(distances_BB, same_BB, self_BB, rule, negatives_from, anchor_as_positive, rho, generator)
 
-    positives_BB = same_BB if anchor_as_positive else same_BB & ~self_BB
-    positives_B = draw(positives_BB.float(), self_BB, generator)
 
-    candidates_BB = {"other classes": ~same_BB, "all but the anchor": ~self_BB, "all": torch.ones_like(same_BB)}[
-        negatives_from
-    ]
-    negatives_B = draw(rule(distances_BB, candidates_BB, positives_B), candidates_BB, generator)
+def draw_among(
+    distances_BR: Tensor,
+    same_BR: Tensor,
+    self_BR: Tensor,
+    rule: NegativeRule,
+    negatives_from: str,
+    anchor_as_positive: bool,
+    rho: float,
+    generator: torch.Generator | None,
+) -> Triplets:
+    """The same among R references, which may be the batch itself: who is of the anchor's class, and who is the anchor.
+
+    An anchor without a positive and not among the references, or without a candidate, draws nothing of meaning.
+    """
+    anchors_B = torch.arange(len(same_BR), device=same_BR.device)
+    positives_BR = same_BR if anchor_as_positive else same_BR & ~self_BR
+    positives_B = draw(positives_BR.float(), self_BR, generator)
+
+    candidates_BR = negative_candidates(same_BR, self_BR, negatives_from)
+    negatives_B = draw(rule(distances_BR, candidates_BR, positives_B), candidates_BR, generator)
 
     if rho > 0:
-        flipped_B = torch.rand(len(labels_B), device=labels_B.device, generator=generator) < rho
+        flipped_B = torch.rand(len(anchors_B), device=same_BR.device, generator=generator) < rho
+        flipped_B &= self_BR.any(1)
         negatives_B = torch.where(flipped_B, positives_B, negatives_B)
-        positives_B = torch.where(flipped_B, anchors_B, positives_B)
+        positives_B = torch.where(flipped_B, self_BR.float().argmax(1), positives_B)
     return Triplets(anchors_B, positives_B, negatives_B)
+
+
+def negative_candidates(same_BR: Tensor, self_BR: Tensor, negatives_from: str) -> Tensor:
+    return {"other classes": ~same_BR, "all but the anchor": ~self_BR, "all": torch.ones_like(same_BR)}[negatives_from]
 
 
 def draw(weights_BB: Tensor, fallback_BB: Tensor, generator: torch.Generator | None) -> Tensor:
