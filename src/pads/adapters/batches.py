@@ -18,7 +18,7 @@ from pads.errors import UserError
 class ClassBalancedBatchSampler(Sampler[list[int]]):
     """The batches of `pads train`: a function of seed and epoch, resumable, shared out to the processes by whole classes.
 
-    It moves on to the next epoch by itself; `set_epoch` goes to any.
+    Every iteration is an epoch of its own, also after one that was broken off; `set_epoch` goes to any.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class ClassBalancedBatchSampler(Sampler[list[int]]):
         self.check(batches_per_epoch)
         filled = max(1, len(self.labels_N) // (classes_per_batch * samples_per_class))
         self.batches_per_epoch = filled if batches_per_epoch is None else batches_per_epoch
-        self.epoch = self.num_given = 0
+        self.epoch, self.num_given, self.was_broken_off = 0, 0, False
         rank_share(self.batches(0)[:1], self.rank, self.world_size, samples_per_class)
 
     def check(self, batches_per_epoch: int | None) -> None:
@@ -73,15 +73,24 @@ class ClassBalancedBatchSampler(Sampler[list[int]]):
         return self.batches_per_epoch
 
     def __iter__(self) -> Iterator[list[int]]:
+        if self.was_broken_off:
+            self.set_epoch(self.epoch + 1)
+        self.was_broken_off = True
         batches = rank_share(self.batches(self.epoch), self.rank, self.world_size, self.samples_per_class)
         for batch in batches[self.num_given :].tolist():
             self.num_given += 1
+            if self.num_given == len(self):
+                self.set_epoch(self.epoch + 1)  # already: who knows the length does not come back for the end
             yield batch
-        self.set_epoch(self.epoch + 1)
 
     def set_epoch(self, epoch: int) -> None:
-        """Starts that epoch at its beginning."""
-        self.epoch, self.num_given = epoch, 0
+        """The next iteration is that epoch, from its beginning."""
+        self.load_state_dict({"epoch": epoch, "num_given": 0})
+
+    @property
+    def sampler(self) -> ClassBalancedBatchSampler:
+        """Where Lightning looks for `set_epoch`."""
+        return self
 
     def state_dict(self, num_seen: int | None = None) -> dict[str, int]:
         """num_seen: the batches of this epoch that training has seen; workers of a DataLoader take them in advance, so
@@ -91,3 +100,4 @@ class ClassBalancedBatchSampler(Sampler[list[int]]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on there, with the seed of its own."""
         self.epoch, self.num_given = state["epoch"], state["num_given"]
+        self.was_broken_off = False

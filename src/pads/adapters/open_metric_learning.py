@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pads.adapters.sampler import AdaptiveController, TripletSampler
 from pads.errors import UserError
@@ -19,8 +19,11 @@ from pads.sampling.triplets import triplet_statistics
 __all__ = ["AdaptiveController", "AdaptiveTripletsMiner", "register"]
 
 
-class AdaptiveTripletsMiner:
-    """Their `ITripletsMiner`: gives the features of anchors, positives and negatives; `last_logs` says what was drawn."""
+class AdaptiveTripletsMiner(nn.Module):
+    """Their `ITripletsMiner`: gives the features of anchors, positives and negatives; `last_logs` says what was drawn.
+
+    As a module, it goes into the checkpoints of the loss that it is part of.
+    """
 
     def __init__(
         self,
@@ -38,6 +41,7 @@ class AdaptiveTripletsMiner:
         negatives_from, anchor_as_positive, rho: see `pads.draw_triplets`.
         need_logs: keep `last_logs`, which waits for the device at every step.
         """
+        super().__init__()
         self.sampler = TripletSampler(
             curriculum,
             options,
@@ -70,10 +74,10 @@ class AdaptiveTripletsMiner:
         anchor, positive, negative = (features[index] for index in triplets)
         return anchor, positive, negative
 
-    def state_dict(self) -> dict[str, Any]:
+    def get_extra_state(self) -> dict[str, Any]:
         return self.sampler.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def set_extra_state(self, state: Mapping[str, Any]) -> None:
         self.sampler.load_state_dict(state)
 
 
