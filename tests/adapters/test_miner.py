@@ -361,6 +361,10 @@ def test_batches_of_open_metric_learning_are_understood():
         (lambda: AdaptiveController(torch.nn.Identity()), "such as AdaptiveMiner.., not Identity"),
         (lambda: AdaptiveController(AdaptiveMiner(), every=0), "must be at least 1"),
         (
+            lambda: AdaptiveController(AdaptiveMiner("linear"), every=1).step(torch.nn.Identity(), None),
+            "give the controller num_steps",
+        ),
+        (
             lambda: AdaptiveController(AdaptiveMiner(), every=1).step(torch.nn.Identity(), None),
             "give step.model, loader. a loader of held-out images",
         ),

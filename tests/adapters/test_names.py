@@ -27,7 +27,7 @@ def test_every_name_is_there(name):
 
 
 def test_a_name_that_is_not_there_is_said_to_be_missing():
-    with pytest.raises(AttributeError, match="module 'pads.adapters' has no attribute 'AdaptiveMinr'"):
+    with pytest.raises(AttributeError, match=r"module 'pads\.adapters' has no attribute 'AdaptiveMinr'"):
         adapters.AdaptiveMinr
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, distributed, nn
 from torch.nn import functional as F
 
 from pads.config import Part, option_names
-from pads.curricula import Curriculum, build_curriculum, known_curricula
+from pads.curricula import Curriculum, ScheduledCurriculum, build_curriculum, known_curricula
 from pads.errors import UserError
 from pads.evaluate import evaluate, evaluation_mode
 from pads.pml import is_theirs
@@ -185,9 +185,12 @@ class AdaptiveController:
         return self.sampler.log
 
     def advanced(self, model: Callable[[Any], Tensor], loader: Iterable[Any] | None) -> dict[str, Any]:
+        curriculum = self.sampler.curriculum
+        if self.num_steps is None and isinstance(curriculum, ScheduledCurriculum):
+            raise UserError("a schedule follows the progress of training: give the controller num_steps.")
         progress = min(1.0, self.sampler.num_steps / self.num_steps) if self.num_steps else 0.0
-        metrics = self.measured(model, loader) if self.sampler.curriculum.metrics else {}
-        return {**metrics, **self.sampler.curriculum.advance(metrics, progress)}
+        metrics = self.measured(model, loader) if curriculum.metrics else {}
+        return {**metrics, **curriculum.advance(metrics, progress)}
 
     def measured(self, model: Callable[[Any], Tensor], loader: Iterable[Any] | None) -> dict[str, float]:
         if loader is None:
