@@ -7,9 +7,9 @@ from torch.utils.data import TensorDataset
 
 
 def textures(num_classes: int, per_class: int, seed: int, first_label: int = 0) -> TensorDataset:
-    """A class is a smooth random texture; its images are shifted, mirrored, tinted and noisy."""
+    """A class is a smooth random texture; its images are shifted, mirrored, tinted and a little noisy."""
     generator = torch.Generator().manual_seed(seed)
-    patterns = torch.randn(num_classes, 3, 5, 5, generator=generator)
+    patterns = torch.randn(num_classes, 3, 4, 4, generator=generator)
     patterns = F.interpolate(patterns, size=16, mode="bicubic", align_corners=False)
     images, labels = [], torch.arange(num_classes).repeat_interleave(per_class)
     for label in labels.tolist():
@@ -17,8 +17,8 @@ def textures(num_classes: int, per_class: int, seed: int, first_label: int = 0) 
         image = patterns[label].roll(shift, dims=(1, 2))
         if torch.rand((), generator=generator) < 0.5:
             image = image.flip(2)
-        tint = 0.5 * torch.randn(3, 1, 1, generator=generator)
-        images.append(image + tint + 0.5 * torch.randn(image.shape, generator=generator))
+        tint = 0.4 * torch.randn(3, 1, 1, generator=generator)
+        images.append(image + tint + 0.1 * torch.randn(image.shape, generator=generator))
     return TensorDataset(torch.stack(images), labels + first_label)
 
 
