@@ -80,7 +80,7 @@ def trained_run(folder):
         "data.image_size=16",
         "data.resize=16",
         "data.store_size=16",
-        "data.classes_per_batch=4",
+        "data.classes_per_batch=2",
         "num_epochs=1",
     ]
     config = with_settings(replace(recipe, data=replace(recipe.data, root=str(folder / "photos"))), settings)
