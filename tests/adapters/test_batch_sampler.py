@@ -75,6 +75,11 @@ def test_with_workers_the_number_of_batches_seen_is_told():
     resumed = make()
     resumed.load_state_dict(sampler.state_dict(num_seen=1))
     assert next(iter(resumed)) == batches[1]
+    rest = [*batches, *iterator]  # all are given, and the sampler is in the next epoch already
+    for seen in range(1, len(rest) + 1):
+        resumed.load_state_dict(sampler.state_dict(num_seen=seen))
+        assert [batch for _ in range(2) for batch in resumed][: len(rest) - seen] == rest[seen:]
+    assert sampler.state_dict(num_seen=len(sampler)) == sampler.state_dict() == {"epoch": 1, "num_given": 0}
 
 
 def test_ranks_share_a_batch_by_whole_classes():

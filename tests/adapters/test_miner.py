@@ -6,6 +6,7 @@ import pytest
 import torch
 from pytorch_metric_learning import distances, losses
 from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
+from pytorch_metric_learning.utils.distributed import DistributedMinerWrapper
 
 from pads.adapters import AdaptiveController, AdaptiveMiner, RuleMiner, TripletSampler
 from pads.curricula import CURRICULA
@@ -337,6 +338,13 @@ def test_a_curriculum_that_asks_for_no_validation_needs_no_loader():
     assert not torch.equal(miner.bin_probs, AdaptiveMiner("linear").bin_probs)
 
 
+def test_a_controller_finds_the_miner_in_what_wraps_it():
+    miner = AdaptiveMiner()
+    memory = losses.CrossBatchMemory(losses.TripletMarginLoss(), 16, miner=miner)
+    for wrapper in (miner, miner.sampler, memory, DistributedMinerWrapper(miner)):
+        assert AdaptiveController(wrapper).sampler is miner.sampler
+
+
 def test_batches_of_open_metric_learning_are_understood():
     as_dicts = [{"input_tensors": images, "labels": labels, "idx": labels} for images, labels in validation(0)]
     with_more = [(images, labels, "path") for images, labels in validation(0)]
@@ -377,6 +385,13 @@ def test_batches_of_open_metric_learning_are_understood():
 def test_mistakes_get_one_sentence(make, answer):
     with pytest.raises(UserError, match=answer):
         make()
+
+
+def test_labels_that_do_not_fit_are_refused(batch):
+    with pytest.raises(
+        UserError, match=r"a sampler takes embeddings \(B, D\) and labels \(B,\), not \(32, 16\) and \(3,\)"
+    ):
+        TripletSampler()(batch[0], batch[1][:3])
 
 
 def test_a_miner_is_for_one_size_of_embedding(batch):

@@ -155,7 +155,7 @@ LOSS = "loss.name=pml:"
         ),
         ([LOSS + "CircleLoss", "loss.options.gamma=hot"], "loss.options.gamma must be a number, not 'hot'"),
         ([LOSS + "CircleLoss", "loss.options.triplet=all"], "did you mean loss.options.triplets"),
-        ([LOSS + "CircleLoss", "loss.options.triplets=some"], "choose one of 'drawn', 'all'"),
+        ([LOSS + "CircleLoss", "loss.options.triplets=some"], "choose 'drawn' or 'all'"),
         ([LOSS + "ArcFaceLoss", "loss.options.triplets=drawn"], "takes no triplets: leave loss.options.triplets out"),
         ([LOSS + "CircleLoss", "loss.options.distance=Lp"], "no distance 'Lp'"),
         (

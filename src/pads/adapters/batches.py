@@ -41,22 +41,25 @@ class ClassBalancedBatchSampler(Sampler[list[int]]):
         self.classes_per_batch, self.samples_per_class, self.seed = classes_per_batch, samples_per_class, seed
         self.rank = own_rank() if rank is None else rank
         self.world_size = number_of_processes() if world_size is None else world_size
-        self.check(batches_per_epoch)
-        filled = max(1, len(self.labels_N) // (classes_per_batch * samples_per_class))
+        batch_size = classes_per_batch * samples_per_class
+        filled = max(1, len(self.labels_N) // max(1, batch_size))
         self.batches_per_epoch = filled if batches_per_epoch is None else batches_per_epoch
-        self.epoch, self.num_given, self.was_broken_off = 0, 0, False
-        rank_share(self.batches(0)[:1], self.rank, self.world_size, samples_per_class)
+        self.check()
+        self.epoch = self.begun = self.num_given = 0
+        self.was_broken_off = False
 
-    def check(self, batches_per_epoch: int | None) -> None:
+    def check(self) -> None:
         if self.labels_N.ndim != 1 or not len(self.labels_N):
             raise UserError("labels must be a list with the class of each image, and not empty.")
-        if min(self.classes_per_batch, self.samples_per_class, batches_per_epoch or 1) < 1 or batches_per_epoch == 0:
+        if min(self.classes_per_batch, self.samples_per_class, self.batches_per_epoch) < 1:
             raise UserError("classes_per_batch, samples_per_class and batches_per_epoch must be at least 1.")
         num_classes = len(np.unique(self.labels_N))
         if num_classes < self.classes_per_batch:
             raise UserError(f"classes_per_batch is {self.classes_per_batch}, but there are {num_classes} classes.")
         if not 0 <= self.rank < self.world_size:
             raise UserError(f"rank is {self.rank}: it must be at least 0 and below world_size, {self.world_size}.")
+        any_batch = np.empty(self.classes_per_batch * self.samples_per_class)
+        rank_share(any_batch, self.rank, self.world_size, self.samples_per_class)  # refuses what cannot be shared out
 
     def batches(self, epoch: int) -> np.ndarray:
         """The indices of all processes' batches in an epoch."""
@@ -75,7 +78,7 @@ class ClassBalancedBatchSampler(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         if self.was_broken_off:
             self.set_epoch(self.epoch + 1)
-        self.was_broken_off = True
+        self.begun, self.was_broken_off = self.epoch, True
         batches = rank_share(self.batches(self.epoch), self.rank, self.world_size, self.samples_per_class)
         for batch in batches[self.num_given :].tolist():
             self.num_given += 1
@@ -93,9 +96,12 @@ class ClassBalancedBatchSampler(Sampler[list[int]]):
         return self
 
     def state_dict(self, num_seen: int | None = None) -> dict[str, int]:
-        """num_seen: the batches of this epoch that training has seen; workers of a DataLoader take them in advance, so
-        unless told, it is right without workers and at the end of an epoch."""
-        return {"epoch": self.epoch, "num_given": self.num_given if num_seen is None else num_seen}
+        """num_seen: the batches of the last epoch begun that training has seen. Workers of a DataLoader take them in advance,
+        so without it the state is right only if there are none, or at the end of an epoch."""
+        if num_seen is None:
+            return {"epoch": self.epoch, "num_given": self.num_given}
+        is_over = num_seen == len(self)
+        return {"epoch": self.begun + is_over, "num_given": 0 if is_over else num_seen}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on there, with the seed of its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -26,8 +27,9 @@ class AdaptiveSampling(Callback):
         self.loader = loader
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        if trainer.max_epochs != -1 or trainer.max_steps != -1:
-            self.controller.num_steps = int(trainer.estimated_stepping_batches) * trainer.accumulate_grad_batches
+        num_steps = trainer.estimated_stepping_batches * trainer.accumulate_grad_batches
+        if 0 < num_steps < math.inf:  # else nobody knows how long it will train
+            self.controller.num_steps = int(num_steps)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *unused: Any) -> None:
         log = self.controller.step(pl_module, self.loader)

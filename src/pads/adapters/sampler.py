@@ -21,9 +21,6 @@ from pads.pml import is_theirs
 from pads.sampling.distances import distances_to, pairwise_distances
 from pads.sampling.triplets import Triplets, check_draw, draw_among, negative_candidates
 
-NEARLY_ZERO = 3e-3
-"""A reference of the anchor's class that is nearer than this is taken for the anchor itself: rounding is below 1e-3."""
-
 
 class TripletSampler:
     """Draws a triplet for every anchor that has a positive and a candidate; all its chance comes from seed, rank and count."""
@@ -89,6 +86,10 @@ class TripletSampler:
         reference_labels_R: Tensor | None = None,
     ) -> Triplets:
         """Anchors of the batch; positives and negatives of the references, or of the batch where there are none."""
+        if embeddings_BD.ndim != 2 or labels_B.shape != embeddings_BD.shape[:1]:
+            raise UserError(
+                f"a sampler takes embeddings (B, D) and labels (B,), not {tuple(embeddings_BD.shape)} and {tuple(labels_B.shape)}."
+            )
         self.fit_to(embeddings_BD.shape[1])
         self.num_draws += 1
         if references_RD is None or references_RD is embeddings_BD:
@@ -100,7 +101,7 @@ class TripletSampler:
             assert reference_labels_R is not None
             distances_BR = distances_to(embeddings_BD, references_RD)
             same_BR = labels_B[:, None] == reference_labels_R[None, :]
-            self_BR = same_BR & (distances_BR < NEARLY_ZERO)
+            self_BR = the_same_row(embeddings_BD, references_RD, distances_BR.masked_fill(~same_BR, torch.inf))
             has_positive_B = same_BR.any(1)
         with torch.autocast(embeddings_BD.device.type, enabled=False):
             rule, generator = self.curriculum.rule, self.generator(embeddings_BD.device)
@@ -140,11 +141,12 @@ class AdaptiveController:
 
     def __init__(self, miner: Any, *, every: int = 30, num_steps: int | None = None) -> None:
         """
-        miner: an AdaptiveMiner, or whatever else has a TripletSampler as `sampler`, or one itself.
+        miner: an AdaptiveMiner, what wraps it (DistributedMinerWrapper, CrossBatchMemory), or a TripletSampler.
         every: M, the training steps between two adjustments.
         num_steps: of the whole training; the policy then sees how much of it is done.
         """
-        self.sampler: TripletSampler = getattr(miner, "sampler", miner)
+        inner = getattr(miner, "miner", miner)
+        self.sampler: TripletSampler = getattr(inner, "sampler", inner)
         if not isinstance(self.sampler, TripletSampler):
             raise UserError(
                 f"a controller adapts a sampler of pads, such as AdaptiveMiner(), not {type(miner).__name__}."
@@ -168,17 +170,19 @@ class AdaptiveController:
         if world_size() == 1:
             self.sampler.log = self.advanced(model, loader)
             return self.sampler.log
-        outcome: dict[str, Any] = {}
+        shared: list[dict[str, Any]] = [{}]
+        failure: Exception | None = None
         if rank() == 0:
             try:
-                log = self.advanced(model, loader)
-                outcome = {"log": log, "curriculum": self.sampler.curriculum.state_dict()}
-            except Exception as error:  # else the others would wait for ever
-                outcome = {"error": str(error), "is_ours": isinstance(error, UserError)}
-        shared = [outcome]
+                shared[0]["log"] = self.advanced(model, loader)
+                shared[0]["curriculum"] = self.sampler.curriculum.state_dict()
+            except Exception as error:  # told to the others, who would wait for ever
+                failure, shared[0] = error, {"error": str(error)}
         distributed.broadcast_object_list(shared, src=0)
+        if failure is not None:
+            raise failure
         if "error" in shared[0]:
-            raise (UserError if shared[0]["is_ours"] else RuntimeError)(shared[0]["error"])
+            raise UserError(f"the first process could not adapt: {shared[0]['error']}")
         self.sampler.log = shared[0]["log"]
         if rank() > 0:
             self.sampler.curriculum.load_state_dict(shared[0]["curriculum"])
@@ -200,15 +204,20 @@ class AdaptiveController:
         network = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
         device = device_of(network)
         gpus = [device] if device is not None and device.type == "cuda" else []
-        with (
-            torch.random.fork_rng(devices=gpus),
-            evaluation_mode(network),
-        ):  # a DataLoader draws from the global generator
+        # a DataLoader draws from the global generator
+        with torch.random.fork_rng(devices=gpus), evaluation_mode(network):
             return evaluate(
                 lambda images: F.normalize(network(images).float(), dim=1),
                 pairs(loader, device),
                 self.sampler.curriculum.metrics,
             )
+
+
+def the_same_row(embeddings_BD: Tensor, references_RD: Tensor, distances_BR: Tensor) -> Tensor:
+    """self_BR: the nearest reference, if it is the embedding itself to the bit, as in a memory or among all processes' rows."""
+    nearest_B1 = distances_BR.argmin(1, keepdim=True)
+    is_same_B1 = (embeddings_BD == references_RD[nearest_B1.squeeze(1)]).all(1, keepdim=True)
+    return torch.zeros_like(distances_BR, dtype=torch.bool).scatter_(1, nearest_B1, is_same_B1)
 
 
 def pairs(loader: Iterable[Any], device: torch.device | None) -> Iterator[tuple[Any, Tensor]]:

@@ -48,7 +48,7 @@ CURRICULA: dict[str, Callable[..., Curriculum]] = {
 
 
 def known_curricula() -> dict[str, Callable[..., Curriculum]]:
-    return {**{name: fixed(name) for name in NEGATIVE_RULES if name not in CURRICULA}, **CURRICULA}
+    return {**CURRICULA, **{name: fixed(name) for name in NEGATIVE_RULES if name not in CURRICULA}}
 
 
 def build_curriculum(part: Part, **given: Any) -> Curriculum:

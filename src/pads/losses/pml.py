@@ -14,10 +14,8 @@ from torch import Tensor, nn
 from pads.config import Part, call, lookup
 from pads.errors import UserError
 from pads.pml import PREFIX, maker, own_randomness, their_parts
-from pads.sampling.bins import check_choice
 from pads.sampling.triplets import Tuples
 
-TRIPLETS = ("drawn", "all")
 WITHOUT_TUPLES = {
     *(
         "ArcFaceLoss",
@@ -91,7 +89,8 @@ def pml_loss(part: Part, **given: Any) -> PmlLoss:
         if triplets == "drawn" and name in WITHOUT_TUPLES:
             raise UserError(f"{part.name} takes no triplets: leave loss.options.triplets out.")
         triplets = triplets or ("all" if name in WITHOUT_TUPLES else "drawn")
-        check_choice("loss.options.triplets", triplets, TRIPLETS)
+        if triplets not in ("drawn", "all"):
+            raise UserError(f"loss.options.triplets is {triplets!r}: choose 'drawn' or 'all'.")
         with own_randomness(seed):
             return PmlLoss(make_loss(**options), triplets, seed)
 
