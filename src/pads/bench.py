@@ -28,7 +28,7 @@ from pads.parts import build_optimiser, check, make_curriculum, pick_device, set
 from pads.recipes import with_pads
 from pads.runs import RunFolder
 from pads.runs.checkpoint import write_atomically
-from pads.sampling import draw_triplets
+from pads.sampling import draw_tuples
 from pads.speed import WARM_UP_STEPS, CapturedStep, float32_rounding
 from pads.train import batch_size, fit, nobody
 
@@ -127,7 +127,7 @@ def drawing_time(config: Config, device: torch.device) -> float:
     rule = make_curriculum(with_pads(config)).rule
 
     def draw(_: Tensor) -> None:
-        draw_triplets(embeddings, labels, rule, negatives_from="all but the anchor", generator=generator)
+        draw_tuples(embeddings, labels, rule, negatives_from="all but the anchor", generator=generator)
 
     update = CapturedStep(draw, generator) if device.type == "cuda" else draw
     return seconds_per_call(lambda: update(labels), device, 200, WARM_UP_STEPS + 3)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pads.config import Config, Optimiser, build, lookup
-from pads.curricula import Curriculum, build_curriculum
+from pads.config import Config, Optimiser, Sampling, lookup
+from pads.curricula import Curriculum, FixedCurriculum, build_curriculum
 from pads.data import DATASETS
 from pads.data.augment import check_crop
 from pads.data.views import Views
 from pads.errors import UserError
-from pads.losses import LOSSES
+from pads.losses import build_loss
+from pads.losses.pml import PmlLoss
 from pads.networks import BACKBONES, EmbeddingNetwork, build_backbone, find_weights, load_weights, seeded
+from pads.pml import is_theirs
 from pads.runs.distributed import ALONE, LedCurriculum, Team, num_processes, share_batch_norms
 from pads.sampling.triplets import check_draw
 
@@ -50,11 +54,17 @@ def build_parts(config: Config, views: Views) -> tuple[EmbeddingNetwork, nn.Modu
         share_batch_norms(network.modules())
     if config.compiled and views.device.type == "cuda":
         network.compile(dynamic=False)
-    loss_fn = build(LOSSES, config.loss, "loss", num_classes=views.train.num_classes).to(views.device)
+    loss_fn = make_loss(config, views.train.num_classes).to(views.device)
     curriculum = make_curriculum(config)
     if curriculum.metrics and config.adapt_every and len(views.reward) == 0:
         raise UserError("this curriculum learns from the reward split, which is empty: set data.reward_share above 0.")
     return network, loss_fn, LedCurriculum(curriculum, views.team) if views.team.size > 1 else curriculum
+
+
+def make_loss(config: Config, num_classes: int) -> nn.Module:
+    return build_loss(
+        config.loss, num_classes=num_classes, embedding_size=config.network.embedding_dim, seed=config.seed
+    )
 
 
 def make_curriculum(config: Config) -> Curriculum:
@@ -184,6 +194,30 @@ def check(config: Config) -> None:
     lookup(BACKBONES, config.network.backbone, "backbone")
     if config.network.weights is not None:
         find_weights(config.network.weights, config.network.backbone)
-    build(LOSSES, config.loss, "loss", num_classes=1)
-    if make_curriculum(config).metrics and config.adapt_every and config.data.reward_share == 0:
+    loss_fn, curriculum = make_loss(config, num_classes=1), make_curriculum(config)
+    check_theirs(config, loss_fn, curriculum)
+    if curriculum.metrics and config.adapt_every and config.data.reward_share == 0:
         raise UserError("this curriculum learns from the reward split, which is empty: set data.reward_share above 0.")
+
+
+def check_theirs(config: Config, loss_fn: nn.Module, curriculum: Curriculum) -> None:
+    """Losses and miners of pytorch-metric-learning work with most settings, but not with all."""
+    mined = is_theirs(config.curriculum)
+    theirs = [part.name for part in (config.loss, config.curriculum) if is_theirs(part)]
+    if theirs and config.compiled:
+        raise UserError(
+            f"{theirs[0]} forms tuples of changing length, which no CUDA graph can hold: add --set compiled=false."
+        )
+    if mined and config.sampling != Sampling():
+        given, plain = asdict(config.sampling), asdict(Sampling())
+        settings = [f"--set sampling.{name}={json.dumps(plain[name])}" for name in plain if given[name] != plain[name]]
+        raise UserError(
+            f"{config.curriculum.name} forms its triplets itself, so what this run says of sampling cannot hold: "
+            f"add {' '.join(settings)}."
+        )
+    adapts = mined or not isinstance(curriculum, FixedCurriculum)
+    if adapts and isinstance(loss_fn, PmlLoss) and loss_fn.triplets == "all":
+        raise UserError(
+            f"{config.loss.name} forms its own pairs, so nothing would follow from what the curriculum {config.curriculum.name!r} "
+            "draws: add --set curriculum.name=random."
+        )

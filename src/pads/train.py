@@ -39,7 +39,7 @@ from pads.parts import (
 )
 from pads.runs import RunFolder, SilentFolder, next_free
 from pads.runs.distributed import Team, joined
-from pads.sampling import DrawnTriplets, diverged, draw_triplets
+from pads.sampling import DrawnTriplets, diverged, draw_tuples
 from pads.speed import CapturedStep, float32_rounding
 
 Watch = Callable[[str, int, Mapping[str, Any]], None]
@@ -99,7 +99,7 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
             """Alg. 1, "Update DML model": I_a and I_p at random from the batch, I_n ~ p(I_n | I_a)."""
             images_bCHW = views.train.preprocessing.for_training(pixels_bCHW, sizes_B2, generator, own)
             embeddings_BD = team.gathered(network(images_bCHW))
-            triplets = draw_triplets(
+            triplets = draw_tuples(
                 embeddings_BD, labels_B, curriculum.rule, **asdict(config.sampling), generator=generator
             )
             loss = loss_fn(embeddings_BD, labels_B, triplets)

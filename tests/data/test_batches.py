@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pads.data import class_batches
+from pads.data.batches import rank_share
 from pads.errors import UserError
 
 UNEVEN = np.random.default_rng(0).permutation(np.repeat([5, 9, 2, 40, 7], [1, 2, 3, 10, 30]))
@@ -77,3 +78,23 @@ def test_an_epoch_of_sop_takes_a_fraction_of_a_second() -> None:
     start = time.perf_counter()
     class_batches(labels_N, 56, 2, seed=0, epoch=0)
     assert time.perf_counter() - start < 0.2
+
+
+def test_the_shares_of_the_ranks_are_the_batch_and_no_class_is_on_two_of_them():
+    labels = np.repeat(np.arange(12), 5)
+    batches = class_batches(labels, 6, 3, seed=0, epoch=0)
+    for world_size in (1, 2, 3, 6):
+        shares = [rank_share(batches, rank, world_size, 3) for rank in range(world_size)]
+        assert np.array_equal(np.concatenate(shares, axis=1), batches)
+        for number in range(len(batches)):
+            classes = [set(labels[share[number]]) for share in shares]
+            assert sum(map(len, classes)) == len(set.union(*classes)) == 6
+    assert np.array_equal(rank_share(batches[0], 1, 2, 3), rank_share(batches, 1, 2, 3)[0])
+
+
+def test_classes_that_cannot_be_shared_out_evenly_are_refused_with_a_number_that_can():
+    batches = class_batches(np.repeat(np.arange(12), 5), 5, 2, seed=0, epoch=0)
+    with pytest.raises(
+        UserError, match="5 classes per batch cannot be shared out evenly to 2 processes: take 4 classes"
+    ):
+        rank_share(batches, 0, 2, 2)

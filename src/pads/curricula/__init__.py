@@ -8,17 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from pads.config import Part, build
+from pads.config import Part, build, unknown
 from pads.curricula.controls import CONTROLS, last_distribution, replayed
 from pads.curricula.fixed import FixedCurriculum, fixed
 from pads.curricula.learned import LearnedCurriculum
+from pads.curricula.mined import mined
 from pads.curricula.scheduled import ScheduledCurriculum, linear, non_linear
-from pads.sampling.rules import NEGATIVE_RULES, NegativeRule
+from pads.pml import is_theirs, meant
+from pads.sampling.rules import NEGATIVE_RULES, Rule
 
 
 class Curriculum(Protocol):
     @property
-    def rule(self) -> NegativeRule: ...
+    def rule(self) -> Rule: ...
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -45,10 +47,18 @@ CURRICULA: dict[str, Callable[..., Curriculum]] = {
 }
 
 
+def known_curricula() -> dict[str, Callable[..., Curriculum]]:
+    return {**CURRICULA, **{name: fixed(name) for name in NEGATIVE_RULES if name not in CURRICULA}}
+
+
 def build_curriculum(part: Part, **given: Any) -> Curriculum:
-    """The curriculum of that name; a rule that somebody added to NEGATIVE_RULES is one too."""
-    added = {name: fixed(name) for name in NEGATIVE_RULES if name not in CURRICULA}
-    return build({**CURRICULA, **added}, part, "curriculum", **given)
+    """The curriculum of that name; a rule that somebody added to NEGATIVE_RULES is one too, and so is `pml:` a miner."""
+    if is_theirs(part):
+        return mined(part)
+    known = known_curricula()
+    if part.name not in known:
+        raise unknown("curriculum", part.name, [*known, *meant(part.name, "miners")])
+    return build(known, part, "curriculum", **given)
 
 
 __all__ = [
@@ -58,4 +68,5 @@ __all__ = [
     "LearnedCurriculum",
     "ScheduledCurriculum",
     "build_curriculum",
+    "known_curricula",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pads.config import call
-from pads.sampling.rules import NEGATIVE_RULES, NegativeRule
+from pads.sampling.rules import NEGATIVE_RULES, Rule
 
 
 class FixedCurriculum:
@@ -14,7 +14,7 @@ class FixedCurriculum:
 
     metrics: tuple[str, ...] = ()
 
-    def __init__(self, rule: NegativeRule) -> None:
+    def __init__(self, rule: Rule) -> None:
         self.rule = rule
 
     def advance(self, metrics: Mapping[str, float], progress: float) -> dict[str, Any]:

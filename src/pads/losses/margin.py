@@ -7,12 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from pads.errors import UserError
-from pads.sampling.triplets import Triplets
+from pads.losses.triplet import share
+from pads.sampling.triplets import Tuples, as_triplets
 
 
-def pair_losses(embeddings_BD: Tensor, triplets: Triplets, beta_T: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+def pair_losses(embeddings_BD: Tensor, triplets: Tuples, beta_T: Tensor, margin: float) -> tuple[Tensor, Tensor]:
     """max(0, d_ap - beta + gamma) and max(0, beta - d_an + gamma), beta that of the anchor's class."""
-    anchors_TD, positives_TD, negatives_TD = (embeddings_BD[index_T] for index_T in triplets)
+    anchors_TD, positives_TD, negatives_TD = (embeddings_BD[index_T] for index_T in as_triplets(triplets))
     positive_T = distance(anchors_TD, positives_TD)
     negative_T = distance(anchors_TD, negatives_TD)
     return (positive_T - beta_T + margin).relu(), (beta_T - negative_T + margin).relu()
@@ -43,14 +44,14 @@ class MarginLoss(nn.Module):
         self.margin = margin
         self.beta = nn.Parameter(torch.full((num_classes,), float(beta)), requires_grad=learn_beta)
 
-    def boundaries(self, labels_B: Tensor, triplets: Triplets) -> Tensor:
-        return self.beta[labels_B[triplets[0]]] if len(self.beta) > 1 else self.beta
+    def boundaries(self, labels_B: Tensor, triplets: Tuples) -> Tensor:
+        return self.beta[labels_B[as_triplets(triplets).anchors]] if len(self.beta) > 1 else self.beta
 
-    def forward(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Triplets) -> Tensor:
+    def forward(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples) -> Tensor:
         positive_T, negative_T = pair_losses(embeddings_BD, triplets, self.boundaries(labels_B, triplets), self.margin)
         return mean_over_active(torch.cat([positive_T, negative_T]))
 
-    def violations(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Triplets) -> Tensor:
+    def violations(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples) -> Tensor:
         """The share of triplets with an active pair."""
         positive_T, negative_T = pair_losses(embeddings_BD, triplets, self.boundaries(labels_B, triplets), self.margin)
-        return ((positive_T > 0) | (negative_T > 0)).float().mean()
+        return share((positive_T > 0) | (negative_T > 0))

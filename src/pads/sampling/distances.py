@@ -1,6 +1,6 @@
 """Distances between the embeddings of a batch.
 
-Dimensions: B batch, D embedding.
+Dimensions: B batch, D embedding, R references.
 """
 
 import torch
@@ -18,3 +18,10 @@ def pairwise_distances(embeddings_BD: Tensor) -> Tensor:
         unit_BD = F.normalize(embeddings_BD.float(), dim=1)
         squared_BB = (2 - 2 * unit_BD @ unit_BD.T).clamp(min=0)
         return squared_BB.fill_diagonal_(0).sqrt()
+
+
+def distances_to(embeddings_BD: Tensor, references_RD: Tensor) -> Tensor:
+    """The same to other embeddings; that of a vector to itself is 0 up to rounding, about 1e-3."""
+    with torch.autocast(embeddings_BD.device.type, enabled=False):
+        unit_BD, unit_RD = (F.normalize(rows.float(), dim=1) for rows in (embeddings_BD, references_RD))
+        return (2 - 2 * unit_BD @ unit_RD.T).clamp(min=0).sqrt()

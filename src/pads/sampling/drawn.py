@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from pads.errors import UserError
 from pads.sampling.bins import BinDistribution, bin_distribution
-from pads.sampling.rules import NegativeRule
-from pads.sampling.triplets import Triplets, triplet_statistics
+from pads.sampling.rules import Rule
+from pads.sampling.triplets import Tuples, triplet_statistics
 
 
 class DrawnTriplets:
@@ -22,15 +22,13 @@ class DrawnTriplets:
 
     names = ("triplets", "below", "above", "positive_is_anchor", "negative_of_class", "distance")
 
-    def __init__(self, rule: NegativeRule, device: torch.device) -> None:
+    def __init__(self, rule: Rule, device: torch.device) -> None:
         self.bins: BinDistribution = getattr(rule, "distribution", None) or bin_distribution()
         self.histogram_K = torch.zeros(self.bins.num_bins, device=device)
         self.counts = torch.zeros(len(self.names), device=device)
         self.losses = torch.zeros(3, dtype=torch.float64, device=device)  # steps, loss, share of violations
 
-    def add(
-        self, loss: Tensor, embeddings_BD: Tensor, labels_B: Tensor, triplets: Triplets, loss_fn: nn.Module
-    ) -> None:
+    def add(self, loss: Tensor, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples, loss_fn: nn.Module) -> None:
         drawn_K, counts = triplet_statistics(embeddings_BD, labels_B, triplets, self.bins)
         violations = getattr(loss_fn, "violations", None)
         share = violations(embeddings_BD, labels_B, triplets) if violations else torch.zeros_like(loss)
@@ -48,7 +46,7 @@ class DrawnTriplets:
         self.check_finite(step)
         steps, loss, violations = self.losses.tolist()
         counts = dict(zip(self.names, self.counts.tolist(), strict=True))
-        triplets = counts["triplets"]
+        triplets = max(1.0, counts["triplets"])  # a miner may have found none
         histogram = (self.histogram_K / triplets).tolist()
         for total in (self.histogram_K, self.counts, self.losses):
             total.zero_()

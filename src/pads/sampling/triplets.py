@@ -1,11 +1,11 @@
 """Drawing triplets: the only place that draws.
 
-Dimensions: B batch, D embedding, K bins.
+Dimensions: B batch, D embedding, K bins, R references.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch import Tensor
 from pads.errors import UserError
 from pads.sampling.bins import BinDistribution, check_choice
 from pads.sampling.distances import pairwise_distances
-from pads.sampling.rules import NegativeRule
+from pads.sampling.rules import NegativeRule, Rule
 
 NEGATIVES_FROM = ("other classes", "all but the anchor", "all")
 
@@ -24,6 +24,44 @@ class Triplets(NamedTuple):
     anchors: Tensor
     positives: Tensor
     negatives: Tensor
+
+
+class Pairs(NamedTuple):
+    """Positive and negative pairs apart, as some miners form them; pytorch-metric-learning's `indices_tuple` of four."""
+
+    anchors_of_positives: Tensor
+    positives: Tensor
+    anchors_of_negatives: Tensor
+    negatives: Tensor
+
+
+Tuples = Triplets | Pairs
+
+
+def draw_tuples(
+    embeddings_BD: Tensor, labels_B: Tensor, rule: Rule, *, generator: torch.Generator | None = None, **sampling: Any
+) -> Tuples:
+    """Triplets drawn by the weights of a rule, or what a miner gives; `sampling` are the options of `draw_triplets`."""
+    if callable(rule):
+        return draw_triplets(embeddings_BD, labels_B, rule, generator=generator, **sampling)
+    indices = rule.mine(embeddings_BD.detach(), labels_B, generator)
+    return Triplets(*indices) if len(indices) == 3 else Pairs(*indices)
+
+
+def as_pairs(tuples: Tuples) -> Pairs:
+    if len(tuples) == 4:
+        return Pairs(*tuples)
+    anchors, positives, negatives = tuples
+    return Pairs(anchors, positives, anchors, negatives)
+
+
+def as_triplets(tuples: Tuples) -> Triplets:
+    """Of pairs, every positive with every negative of the same anchor."""
+    if len(tuples) == 3:
+        return Triplets(*tuples)
+    anchors_P, positives_P, anchors_N, negatives_N = tuples
+    positive, negative = torch.where(anchors_P[:, None] == anchors_N[None, :])
+    return Triplets(anchors_P[positive], positives_P[positive], negatives_N[negative])
 
 
 def draw_triplets(
@@ -48,21 +86,40 @@ def draw_triplets(
     distances_BB = pairwise_distances(embeddings_BD.detach())
     same_BB = labels_B[:, None] == labels_B[None, :]
     self_BB = torch.eye(len(labels_B), dtype=torch.bool, device=labels_B.device)
-    anchors_B = torch.arange(len(labels_B), device=labels_B.device)
+    return draw_among(distances_BB, same_BB, self_BB, rule, negatives_from, anchor_as_positive, rho, generator)
 
-    positives_BB = same_BB if anchor_as_positive else same_BB & ~self_BB
-    positives_B = draw(positives_BB.float(), self_BB, generator)
 
-    candidates_BB = {"other classes": ~same_BB, "all but the anchor": ~self_BB, "all": torch.ones_like(same_BB)}[
-        negatives_from
-    ]
-    negatives_B = draw(rule(distances_BB, candidates_BB, positives_B), candidates_BB, generator)
+def draw_among(
+    distances_BR: Tensor,
+    same_BR: Tensor,
+    self_BR: Tensor,
+    rule: NegativeRule,
+    negatives_from: str,
+    anchor_as_positive: bool,
+    rho: float,
+    generator: torch.Generator | None,
+) -> Triplets:
+    """The same among R references, which may be the batch itself: who is of the anchor's class, and who is the anchor.
+
+    An anchor without a positive and not among the references, or without a candidate, draws nothing of meaning.
+    """
+    anchors_B = torch.arange(len(same_BR), device=same_BR.device)
+    positives_BR = same_BR if anchor_as_positive else same_BR & ~self_BR
+    positives_B = draw(positives_BR.float(), self_BR, generator)
+
+    candidates_BR = negative_candidates(same_BR, self_BR, negatives_from)
+    negatives_B = draw(rule(distances_BR, candidates_BR, positives_B), candidates_BR, generator)
 
     if rho > 0:
-        flipped_B = torch.rand(len(labels_B), device=labels_B.device, generator=generator) < rho
+        flipped_B = torch.rand(len(anchors_B), device=same_BR.device, generator=generator) < rho
+        flipped_B &= self_BR.any(1)
         negatives_B = torch.where(flipped_B, positives_B, negatives_B)
-        positives_B = torch.where(flipped_B, anchors_B, positives_B)
+        positives_B = torch.where(flipped_B, self_BR.float().argmax(1), positives_B)
     return Triplets(anchors_B, positives_B, negatives_B)
+
+
+def negative_candidates(same_BR: Tensor, self_BR: Tensor, negatives_from: str) -> Tensor:
+    return {"other classes": ~same_BR, "all but the anchor": ~self_BR, "all": torch.ones_like(same_BR)}[negatives_from]
 
 
 def draw(weights_BB: Tensor, fallback_BB: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -108,10 +165,10 @@ class TripletStatistics(NamedTuple):
 
 
 def triplet_statistics(
-    embeddings_BD: Tensor, labels_B: Tensor, triplets: Triplets, bins: BinDistribution
+    embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples, bins: BinDistribution
 ) -> TripletStatistics:
     """What was drawn: the histogram of the negatives' distances and the shares of the special cases."""
-    anchors_B, positives_B, negatives_B = triplets
+    anchors_of_positives_B, positives_B, anchors_B, negatives_B = as_pairs(triplets)
     with torch.no_grad():
         unit_BD = torch.nn.functional.normalize(embeddings_BD.detach().float(), dim=1)
         distances_B = (unit_BD[anchors_B] - unit_BD[negatives_B]).square().sum(1).sqrt()
@@ -124,7 +181,7 @@ def triplet_statistics(
                 torch.ones_like(distances_B).sum(),
                 (distances_B < low).sum(),
                 (distances_B > high).sum(),
-                (positives_B == anchors_B).sum(),
+                (positives_B == anchors_of_positives_B).sum(),
                 (labels_B[negatives_B] == labels_B[anchors_B]).sum(),
                 distances_B.sum(),
             ]

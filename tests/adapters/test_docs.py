@@ -1,0 +1,161 @@
+"""What docs/in-your-loop.md and docs/faq.md show is run as it stands, and so is everything in examples/."""
+
+import json
+import re
+import runpy
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader
+
+import pads
+from pads.adapters import AdaptiveMiner, ClassBalancedBatchSampler
+from pads.config import with_settings
+from pads.parts import check
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
+]
+
+
+def blocks(page, language):
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
+
+
+@pytest.fixture
+def examples(monkeypatch, tmp_path):
+    """Scripts find each other, and write where nobody minds."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.chdir(tmp_path)
+    yield
+    sys.modules.pop("made_up", None)
+
+
+@pytest.fixture
+def names(examples, tmp_path):
+    """What the pages say is there: a model, loaders, a batch."""
+    from made_up import network, splits
+
+    train, reward, _ = splits()
+    labels = train.tensors[1]
+    loader = DataLoader(train, batch_sampler=ClassBalancedBatchSampler(labels, 16, 4, batches_per_epoch=2))
+    model = network()
+    images, batch_labels = next(iter(loader))
+    return {
+        "pads": pads,
+        "torch": torch,
+        "model": model,
+        "loader": loader,
+        "held_out": DataLoader(reward, 64),
+        "dataset": train,
+        "labels_of_all_images": labels,
+        "num_epochs": 1,
+        "epoch": 0,
+        "images": images,
+        "labels": batch_labels,
+        "embeddings": model(images),
+        "miner": AdaptiveMiner(),
+        "run_folder": trained_run(tmp_path),
+        "paths": [str(path) for path in sorted(tmp_path.glob("photos/*/*.png"))[:2]],
+    }
+
+
+def trained_run(folder):
+    noise = np.random.default_rng(0)
+    for label in range(8):
+        (folder / "photos" / str(label)).mkdir(parents=True)
+        for number in range(4):
+            pixels = noise.integers(0, 255, (16, 16, 3)).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / "photos" / str(label) / f"{number}.png")
+    recipe = pads.RECIPES["folder"]()
+    settings = [
+        "data.image_size=16",
+        "data.resize=16",
+        "data.store_size=16",
+        "data.classes_per_batch=2",
+        "num_epochs=1",
+    ]
+    config = with_settings(replace(recipe, data=replace(recipe.data, root=str(folder / "photos"))), settings)
+    return pads.train(config, folder / "run").path
+
+
+def test_every_snippet_of_the_guide_runs(names, capsys):
+    found = blocks("in-your-loop.md", "python")
+    assert len(found) >= 7
+    for code in found:
+        exec(compile(code, "in-your-loop.md", "exec"), names)
+    assert names["metric"].compute()["recall@1"] > 0
+    assert names["sampler"].num_steps == 2
+
+
+def test_every_snippet_of_the_questions_runs_and_says_what_it_says(names):
+    found = blocks("faq.md", "python")
+    assert len(found) >= 8
+    for code in found:
+        exec(compile(code, "faq.md", "exec"), names)
+    assert names["by_hand"].item() == pytest.approx(names["ours"])
+    assert not names["collapsed"]
+    names["model"] = lambda images: torch.ones(len(images), 4)
+    exec(compile(found[0], "faq.md", "exec"), names)
+    assert names["collapsed"]
+    assert names["vectors"].shape[0] == 2
+
+
+def test_every_command_of_the_guide_is_accepted():
+    commands = [line for block in blocks("in-your-loop.md", "bash") for line in block.splitlines()]
+    assert len(commands) >= 3
+    for command in commands:
+        pads_word, train, recipe, *words = shlex.split(command)
+        assert (pads_word, train) == ("pads", "train")
+        assert words[::2] == ["--set"] * (len(words) // 2)
+        check(with_settings(pads.RECIPES[recipe](), words[1::2]))
+
+
+def test_every_link_of_the_pages_leads_somewhere():
+    for page in ("in-your-loop.md", "faq.md"):
+        for target in re.findall(r"\]\((?!http)([^)#]+)", (ROOT / "docs" / page).read_text()):
+            assert (ROOT / "docs" / target).exists(), f"{page}: {target}"
+
+
+def recalls(text):
+    return [float(number) for number in re.findall(r"Recall@1 on unseen classes[^:\d]*:? *(0\.\d+)", text)]
+
+
+@pytest.mark.parametrize("script", sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem != "made_up"))
+def test_every_example_runs_and_learns(script, examples, capsys):
+    runpy.run_path(str(EXAMPLES / f"{script}.py"), run_name="__main__")
+    said = capsys.readouterr().out
+    if script in ("plain_loop", "pml_loop"):
+        assert recalls(said)[-1] > recalls(said)[0] + 0.1
+        assert "adapted 5 times" in said
+    else:
+        expected = {
+            "oml_miner": "pip install open-metric-learning",
+            "lightning_callback": "'pads/reward'",
+            "torchmetrics_metric": "map@r",
+        }
+        assert expected[script] in said
+
+
+def test_the_notebook_runs_and_opens_with_a_picture(examples, monkeypatch, capsys):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    path = EXAMPLES / "quickstart.ipynb"
+    assert path.stat().st_size < 400_000
+    cells = json.loads(path.read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert any("image/png" in output.get("data", {}) for output in cells[1]["outputs"])
+    assert all(cell["outputs"] for cell in cells if cell["cell_type"] == "code" and "plt." in "".join(cell["source"]))
+    space = {}
+    for source in code:
+        exec(compile(source, "quickstart.ipynb", "exec"), space)
+    assert space["after"]["recall@1"] > space["before"]["recall@1"] + 0.1
