@@ -60,7 +60,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pads {pads.__version__}")
     parser.set_defaults(command=None)
     commands = parser.add_subparsers(metavar="COMMAND")
-    for add in (add_train, add_recipes, add_evaluate, add_prepare, add_bench, add_index, add_search):
+    for add in (add_train, add_recipes, add_evaluate, add_prepare, add_bench, add_index, add_search, add_export):
         add(commands)
     return parser
 
@@ -184,6 +184,25 @@ def add_search(commands: Commands) -> None:
     search.add_argument("--sheet", metavar="FILE", help="write a contact sheet, such as sheet.png")
     search.add_argument("--images", metavar="DIR", help="where the indexed images are now (default: where they were)")
     search.set_defaults(command=search_command)
+
+
+def add_export(commands: Commands) -> None:
+    export = commands.add_parser(
+        "export",
+        help="a trained network for use elsewhere",
+        description="Write the network of a run for use elsewhere, checked against the original, with a model card.",
+    )
+    export.add_argument("run", metavar="RUN", help="a run folder")
+    export.add_argument(
+        "--to",
+        action="append",
+        choices=("safetensors", "onnx", "torch-export"),
+        required=True,
+        help="the format; may be repeated",
+    )
+    export.add_argument("--out", metavar="DIR", help="where to (default: RUN/export)")
+    export.add_argument("--checkpoint", choices=("selected", "last"), default="selected", help="default: selected")
+    export.set_defaults(command=export_command)
 
 
 class Parser(argparse.ArgumentParser):
@@ -338,3 +357,10 @@ def search_command(options: argparse.Namespace) -> None:
         sheet=options.sheet,
         images=options.images,
     )
+
+
+def export_command(options: argparse.Namespace) -> None:
+    from pads.export import export_run
+
+    path = export_run(options.run, options.to, options.out, checkpoint=options.checkpoint, note=print)
+    print(f"{path} is complete; {path / 'README.md'} is its model card.")

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -32,12 +31,10 @@ import torch
 from PIL import Image
 
 import pads
-from pads.config import from_json, lookup, to_json
+from pads.config import lookup
 from pads.data.benchmark import counted, listed
-from pads.data.views import Preprocessing
 from pads.errors import UserError, missing_extra
-from pads.model import Model, load
-from pads.parts import build_network, pick_device
+from pads.model import Model, fingerprint, load, load_file, save_file
 from pads.retrieval.calibration import Calibration, calibrate_run
 from pads.retrieval.engines import has_faiss, make_codes, nearest_of_all, needs_codes, pick_engine, ranked
 from pads.retrieval.files import Bad, Found, Read, Row, existing_images_folder, found_below, label_of, read_chunks
@@ -76,7 +73,7 @@ class Index:
         for _ in range(2):  # a second time if it was written anew between reading index.json and the files it names
             manifest = read_manifest(path)
             with contextlib.suppress(FileNotFoundError):
-                model = read_model(path / manifest["files"]["model"])
+                model = load_file(path / manifest["files"]["model"])
                 return cls(path, manifest, model, read_vectors(path, manifest), read_rows(path, manifest))
         raise UserError(
             f"{path} is damaged: files that its {MANIFEST} names are missing. Make it anew with `pads index`."
@@ -169,7 +166,7 @@ def build_index(
     model = load(run, checkpoint=checkpoint, device=device)
     if data is not None:
         model.config = replace(model.config, data=replace(model.config.data, root=data))
-    made_by = model_id(model)
+    made_by = fingerprint(model)
     check_place(path, made_by, rebuild)
     found = found_below(root, path)
     if not found.images and not found.bad:
@@ -304,17 +301,6 @@ def shown(path: str) -> str:
 # -- the door ----------------------------------------------------------------------------------------------------------
 
 
-def model_id(model: Model) -> str:
-    """A digest of all that a vector depends on, apart from the image."""
-    digest = hashlib.sha256()
-    preprocessing = replace(model.preprocessing, augmentation="none", flip=False, compiled=False)
-    digest.update(json.dumps([asdict(preprocessing), model.config.network.backbone, model.config.precision]).encode())
-    for name, weights in sorted(model.network.state_dict().items()):
-        digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}".encode())
-        digest.update(weights.cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
 def check_place(path: Path, made_by: str, rebuild: bool) -> None:
     """Refuses a place that is not an index of this model, and not a new one either."""
     if (path / MANIFEST).is_file():
@@ -381,14 +367,6 @@ def read_codes(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any] | None
     return codes and {**codes, "content": np.fromfile(path / manifest["files"]["codes"], dtype=np.uint8)}
 
 
-def read_model(file: Path) -> Model:
-    state = load_state(file)
-    config = from_json(state["config"])
-    network = build_network(config)
-    network.load_state_dict(state["network"])
-    return Model(network.to(pick_device("auto")), Preprocessing.of(config.data, config.network), config)
-
-
 class Pending:
     """Chunks that were embedded and are not in the index yet."""
 
@@ -426,7 +404,7 @@ def write_index(
         "vectors": f"vectors-{generation}.npy",
     }
     if not (path / files["model"]).is_file():
-        save_state(path / files["model"], {"network": model.network.state_dict(), "config": to_json(model.config)})
+        save_file(path / files["model"], model)
     write_atomically(path / files["rows"], json.dumps(rows))
     with writing(path / files["vectors"]) as file:
         np.save(file, vectors_ND)
