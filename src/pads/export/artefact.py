@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ def export_run(
         lookup(FORMATS, name, "format")
     folder = run if isinstance(run, RunFolder) else RunFolder.open(run)
     model = load(folder, checkpoint=checkpoint, device="cpu")
-    model.network.in_bfloat16 = False  # what is exported computes in float32 throughout
+    model.network.in_bfloat16 = False  # what is exported computes in float32 throughout, and says so
+    model.config = replace(model.config, precision="float32")
     path = folder.path / "export" if out is None else Path(out).expanduser()
     exported = started(path, fingerprint(model), checkpoint)
     labels = labels_of(model.config, say)

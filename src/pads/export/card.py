@@ -30,7 +30,7 @@ def model_card(run: RunFolder, model: Model, exported: Mapping[str, Any], labels
         figures(metrics, exported["checkpoint"]),
         training(config, metrics),
         usage(exported, model),
-        limits(model, metrics),
+        limits(run.config, metrics),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -110,14 +110,14 @@ def usage(exported: Mapping[str, Any], model: Model) -> str:
     return "\n\n".join(["## Use", about, *(f"```python\n{snippet}```" for snippet in snippets)])
 
 
-def limits(model: Model, metrics: Mapping[str, Any] | None) -> str:
+def limits(config: Config, metrics: Mapping[str, Any] | None) -> str:
     lines = [
         "- What is alike was learnt from the classes above; on other kinds of pictures, measure before you rely on it.",
         '- Distances mean something within this network only, and a threshold for "the same" has to be calibrated.',
         "- One square crop of the centre is seen: what lies at the edge of a long picture is not.",
     ]
-    if model.config.precision != "float32":
-        lines.append(f"- Trained in {model.config.precision}; exported, and compared with the original, in float32.")
+    if config.precision != "float32":
+        lines.append(f"- Trained in {config.precision}; exported, and compared with the original, in float32.")
     if metrics is not None and metrics["protocol"] == "test-selected":
         lines.append("- The epoch was picked on the test split, so expect less on new images than the figures say.")
     return "\n".join(["## Limits\n", *lines])
