@@ -327,18 +327,21 @@ def index_command(options: argparse.Namespace) -> None:
     from pads.retrieval.index import described
 
     notes: list[str] = []
-    with progress_bars() as show:
-        index = build_index(
-            options.run,
-            options.images,
-            options.out,
-            checkpoint=options.checkpoint,
-            rebuild=options.rebuild,
-            data=options.data,
-            device=options.device,
-            progress=show,
-            note=notes.append,
-        )
+    try:
+        with progress_bars() as show:
+            index = build_index(
+                options.run,
+                options.images,
+                options.out,
+                checkpoint=options.checkpoint,
+                rebuild=options.rebuild,
+                data=options.data,
+                device=options.device,
+                progress=show,
+                note=notes.append,
+            )
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("what was embedded is kept, and the same command goes on.") from None
     print("\n".join([*notes, *described(index)]))
 
 

@@ -108,7 +108,8 @@ def fingerprint(model: Model) -> str:
     """A digest of all that a vector depends on, apart from the image."""
     digest = hashlib.sha256()
     seen = replace(model.preprocessing, augmentation="none", flip=False, compiled=False)
-    digest.update(json.dumps([asdict(seen), asdict(model.config.network), model.config.precision]).encode())
+    network = replace(model.config.network, weights=None)
+    digest.update(json.dumps([asdict(seen), asdict(network), model.config.precision]).encode())
     for name, weights in sorted(model.network.state_dict().items()):
         digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}".encode())
         digest.update(weights.cpu().contiguous().numpy().tobytes())

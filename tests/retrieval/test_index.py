@@ -275,6 +275,25 @@ build_index({str(run.path)!r}, {str(folder)!r}, {str(tmp_path / "index")!r}, dev
     assert not (tmp_path / "index" / "pending").exists()
 
 
+def test_a_process_killed_while_writing_leaves_nothing_in_the_way(run, folder, tmp_path):
+    path = tmp_path / "index"
+    path.mkdir()
+    for name in ("lock", "model-00ff.safetensors", "rows-1.json.partial", "vectors-1.npy", "codes-1.faiss"):
+        (path / name).write_bytes(b"half")
+    index = build_index(run, folder, path)
+    assert sorted(each.name for each in path.iterdir()) == sorted(
+        ["index.json", "lock", *index.manifest["files"].values()]
+    )
+
+
+def test_what_somebody_put_beside_the_files_of_an_index_stays(run, folder, tmp_path):
+    index = build_index(run, folder, tmp_path / "index")
+    (index.path / "notes.txt").write_text("mine")
+    noise(5).save(folder / "new.png")
+    build_index(run, folder, tmp_path / "index")
+    assert (index.path / "notes.txt").read_text() == "mine"
+
+
 # -- the door ----------------------------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
 import warnings
 from bisect import bisect_left
@@ -43,6 +44,8 @@ from pads.runs.checkpoint import cannot_write, load_state, save_state, write_ato
 
 FORMAT = 1
 MANIFEST, PENDING, LOCK = "index.json", "pending", "lock"
+OURS = re.compile(r"lock|pending|(model|rows|vectors|codes)-\w+\.\w+(\.partial)?")
+"""What a process that did not come to its end may leave behind."""
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how many images are done, and of how many."""
@@ -310,7 +313,7 @@ def check_place(path: Path, made_by: str, rebuild: bool) -> None:
                 f"{path} was made with another model (of {before['run']}): give another --out, or embed everything anew "
                 "with --rebuild."
             )
-    elif path.exists() and (not path.is_dir() or set(os.listdir(path)) - {LOCK, PENDING}):
+    elif path.exists() and (not path.is_dir() or not all(map(OURS.fullmatch, os.listdir(path)))):
         raise UserError(f"{path} exists and is not an index of pads: give a new folder as --out.")
 
 
@@ -417,12 +420,12 @@ def write_index(
 
 
 def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
-    """From here on the index is what the manifest says; whatever it does not name goes."""
+    """From here on the index is what the manifest says; files of an index that it does not name go."""
     write_atomically(path / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     for each in path.iterdir():
         if each.name == PENDING:
             shutil.rmtree(each)
-        elif each.name not in (MANIFEST, LOCK, *manifest["files"].values()):
+        elif OURS.fullmatch(each.name) and each.name not in (LOCK, *manifest["files"].values()):
             each.unlink()
 
 
