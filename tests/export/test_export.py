@@ -233,7 +233,7 @@ def test_what_differs_is_not_kept(run, tmp_path, monkeypatch, largest):
     monkeypatch.setattr(artefact, "difference", lambda *_: largest)
     with pytest.raises(UserError, match="differs"):
         export_run(run, ["safetensors"], tmp_path / "out")
-    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_file_with_a_wrong_weight_is_noticed(run, tmp_path, monkeypatch):
@@ -248,7 +248,7 @@ def test_a_file_with_a_wrong_weight_is_noticed(run, tmp_path, monkeypatch):
     monkeypatch.setitem(FORMATS, "safetensors", right._replace(write=write))
     with pytest.raises(UserError, match="differs"):
         export_run(run, ["safetensors"], tmp_path / "out")
-    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_cannot_be_run_is_not_kept(run, tmp_path, monkeypatch):
@@ -273,6 +273,13 @@ def test_a_folder_of_something_else_is_not_touched(run, export, tmp_path):
     other = changed_run(run, tmp_path, config={"data.resize": 17})
     with pytest.raises(UserError, match="another network"):
         export_run(other, ["safetensors"], export)
+
+
+def test_a_damaged_export_is_refused_in_a_sentence(run, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "export.json").write_text("{")
+    with pytest.raises(UserError, match="damaged"):
+        export_run(run, ["safetensors"], tmp_path / "out")
 
 
 def test_a_place_that_cannot_be_written_is_refused(run):

@@ -371,17 +371,18 @@ def test_one_process_at_a_time(run, folder, tmp_path):
     build_index(run, folder, tmp_path / "index", progress=again)
 
 
-@pytest.mark.parametrize("damage", ["json", "format", "file"])
-def test_a_damaged_index_is_refused_in_a_sentence(index, tmp_path, damage):
+@pytest.mark.parametrize("damage", ["json", "format", "vectors", "model"])
+def test_a_damaged_index_is_refused_in_a_sentence_and_can_be_rebuilt(run, photos, index, tmp_path, damage):
     copy = shutil.copytree(index.path, tmp_path / "copy")
     manifest = json.loads((copy / "index.json").read_text())
-    if damage == "file":
-        (copy / manifest["files"]["vectors"]).unlink()
+    if damage in manifest["files"]:
+        (copy / manifest["files"][damage]).unlink()
     else:
         text = "{" if damage == "json" else json.dumps({**manifest, "format": 99})
         (copy / "index.json").write_text(text)
     with pytest.raises(UserError, match=r"damaged|another version"):
         Index.open(copy)
+    assert len(build_index(run, photos, copy, rebuild=True)) == 35
 
 
 @pytest.mark.parametrize("place", ["nowhere", "."])

@@ -9,6 +9,7 @@ README.md                                  the model card
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -53,7 +54,12 @@ def export_run(
     labels = labels_of(model.config, say)
     about = {"preprocessing": json.dumps(preprocessing_of(model)), "labels": json.dumps(labels)}
     for name in formats:
-        exported["formats"][name] = written(model, name, path, about)
+        try:
+            exported["formats"][name] = written(model, name, path, about)
+        except UserError:
+            with contextlib.suppress(OSError):
+                path.rmdir()  # if there is nothing in it
+            raise
         say(f"{path / FORMATS[name].file}: differs from the original by {exported['formats'][name]['difference']:.1e}.")
     write_atomically(path / "preprocessing.json", json.dumps(preprocessing_of(model), indent=2) + "\n")
     write_atomically(path / "labels.json", json.dumps(labels, indent=2) + "\n")
@@ -65,9 +71,12 @@ def export_run(
 def started(path: Path, made_by: str, checkpoint: str) -> dict[str, Any]:
     """The folder, and what it holds of this very network."""
     if (path / EXPORT).is_file():
-        exported = json.loads((path / EXPORT).read_text())
-        if exported["model"] == made_by:
-            return exported
+        try:
+            exported = json.loads((path / EXPORT).read_text())
+            if exported["model"] == made_by:
+                return exported
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path / EXPORT} is damaged: delete {path}, or give another folder with --out.") from error
         raise UserError(f"{path} holds another network: delete it, or give another folder with --out.")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UserError(f"{path} exists and is not an export of pads: give a new folder with --out.")

@@ -52,7 +52,6 @@ class Calibration:
 
     def point(self, precision: float, num_indexed: int) -> int | None:
         """The farthest point of the curve that has the precision."""
-        check_precision(precision)
         good = np.flatnonzero((self.precisions(num_indexed) >= precision) & self.is_enough())
         return int(good[-1]) if len(good) else None
 
@@ -112,8 +111,8 @@ def calibrate_run(model: Model, watch: Watch) -> Calibration | str:
         return "The run selected its epoch on the test split and has no selection split to calibrate on."
     try:
         view = load_selection(model.config, next(model.network.parameters()).device, watch)
-    except UserError as error:
-        return f"The images of the run, to calibrate on, could not be read: {error}"
-    if len(view) == 0:
-        return "The run has no selection split to calibrate on."
-    return calibrate(*embed(model.network, view))
+        if len(view) == 0:
+            return "The run has no selection split to calibrate on."
+        return calibrate(*embed(model.network, view))
+    except (UserError, OSError) as error:
+        return f"The run's selection split, to calibrate on, could not be used: {error}"

@@ -36,7 +36,7 @@ from pads.config import lookup
 from pads.data.benchmark import counted, listed
 from pads.errors import UserError, missing_extra
 from pads.model import Model, fingerprint, load, load_file, save_file
-from pads.retrieval.calibration import Calibration, calibrate_run
+from pads.retrieval.calibration import Calibration, calibrate_run, check_precision
 from pads.retrieval.engines import has_faiss, make_codes, nearest_of_all, needs_codes, pick_engine, ranked
 from pads.retrieval.files import Bad, Found, Read, Row, existing_images_folder, found_below, label_of, read_chunks
 from pads.runs import RunFolder
@@ -61,7 +61,8 @@ class Index:
         self.root = Path(manifest["root"])
         self.paths = [row.path for row in rows]
         self.labels = [label_of(path) for path in self.paths]
-        self._rows_of_label = rows_of_labels(self.paths)
+        self.rows_of_label = rows_of_labels(self.paths)
+        """Every label, in order, with its rows."""
         self._engine = pick_engine(vectors_ND, read_codes(path, manifest))
         self.engine = self._engine.name
         values = manifest["calibration"]
@@ -98,7 +99,7 @@ class Index:
         if k < 1:
             raise UserError(f"k is {k}: ask for at least 1 neighbour.")
         if label is not None:
-            rows = lookup(self._rows_of_label, label, "label")
+            rows = lookup(self.rows_of_label, label, "label")
             labelled_ND = self.vectors_ND[rows.start : rows.stop]
             k = min(k, len(rows))
             rows_QM = rows.start + nearest_of_all(vectors_QD, labelled_ND, k)
@@ -112,6 +113,7 @@ class Index:
 
         None if the run had no selection split to calibrate on, or if no distance has that precision there.
         """
+        check_precision(precision)
         if self.calibration is None:
             return None
         point = self.calibration.point(precision, len(self))
@@ -277,7 +279,7 @@ def changes_note(before: Sequence[Row], now: Sequence[Row]) -> str:
 
 def described(index: Index) -> list[str]:
     """An index in a few sentences."""
-    labels = counted(len(index._rows_of_label), "label", "labels")
+    labels = counted(len(index.rows_of_label), "label", "labels")
     sentences = [f"{index.path} holds {counted(len(index), 'image', 'images')} ({labels}) of {shown(str(index.root))}."]
     sentences.append(f"Search: {index.engine}.")
     if not has_faiss():
@@ -307,8 +309,8 @@ def shown(path: str) -> str:
 def check_place(path: Path, made_by: str, rebuild: bool) -> None:
     """Refuses a place that is not an index of this model, and not a new one either."""
     if (path / MANIFEST).is_file():
-        before = read_manifest(path)
-        if before["model"] != made_by and not rebuild:
+        before = None if rebuild else read_manifest(path)
+        if before is not None and before["model"] != made_by:
             raise UserError(
                 f"{path} was made with another model (of {before['run']}): give another --out, or embed everything anew "
                 "with --rebuild."
@@ -400,7 +402,7 @@ def write_index(
     path: Path, manifest: Mapping[str, Any], model: Model, rows: Sequence[Row], vectors_ND: np.ndarray
 ) -> None:
     """Writes the files of the next generation, then the manifest that names them; then the old ones go."""
-    generation = 1 + (read_manifest(path)["generation"] if (path / MANIFEST).is_file() else 0)
+    generation = 1 + max((int(each.stem.partition("-")[2]) for each in path.glob("rows-*.json")), default=0)
     files = {
         "model": f"model-{manifest['model'][:12]}.safetensors",
         "rows": f"rows-{generation}.json",
@@ -416,7 +418,7 @@ def write_index(
         files["codes"] = f"codes-{generation}.faiss"
         with writing(path / files["codes"]) as file:
             codes.pop("content").tofile(file)
-    write_manifest(path, {**manifest, "generation": generation, "files": files, "codes": codes})
+    write_manifest(path, {**manifest, "files": files, "codes": codes})
 
 
 def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
