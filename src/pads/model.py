@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 from torch import Tensor
 
-from pads.config import Config, lookup
-from pads.data.store import read_stored
+from pads.config import Config, from_json, lookup, to_json
+from pads.data.store import Source, read_stored
 from pads.data.views import Preprocessing, load_views
 from pads.errors import UserError
 from pads.evaluate import evaluate
 from pads.networks import EmbeddingNetwork
 from pads.parts import build_network, pick_device
 from pads.runs import RunFolder
+from pads.runs.checkpoint import write_atomically
 from pads.speed import float32_rounding
 from pads.train import fixed_threads, nobody, reported
 
@@ -36,13 +41,21 @@ class Model:
         """One row for each image: a path, a Pillow image or an array (height, width, 3), or an iterable of these."""
         single = isinstance(images, str | Path | np.ndarray) or hasattr(images, "convert")
         listed = [images] if single else list(images)
-        device = next(self.network.parameters()).device
-        vectors = [self._embed_batch(listed[at : at + BATCH], device) for at in range(0, len(listed), BATCH)]
+        vectors = [self._embed_batch(listed[at : at + BATCH]) for at in range(0, len(listed), BATCH)]
         return torch.cat(vectors) if vectors else torch.empty(0, self.config.network.embedding_dim)
 
-    def _embed_batch(self, images: Iterable[Any], device: torch.device) -> Tensor:
-        size, ratio = self.preprocessing.store_size, self.preprocessing.store_ratio
-        stored, sizes = zip(*(read_stored(image, size, ratio) for image in images), strict=True)
+    def _embed_batch(self, images: Iterable[Any]) -> Tensor:
+        stored, sizes = zip(*map(self.read, images), strict=True)
+        return self.embed_stored(stored, sizes)
+
+    def read(self, image: Source) -> tuple[np.ndarray, tuple[int, int]]:
+        """The image as `embed_stored` takes it, with the width and height of its original."""
+        return read_stored(image, self.preprocessing.store_size, self.preprocessing.store_ratio)
+
+    @torch.no_grad()
+    def embed_stored(self, stored: Sequence[np.ndarray], sizes: Sequence[tuple[int, int]]) -> Tensor:
+        """One row for each image that `read` read."""
+        device = next(self.network.parameters()).device
         pixels_BCHW = torch.stack([torch.as_tensor(pixels) for pixels in stored]).to(device)
         return self.network(self.preprocessing.for_evaluation(pixels_BCHW, torch.tensor(sizes, device=device))).cpu()
 
@@ -59,7 +72,9 @@ def evaluate_run(run: RunFolder | Path | str, *, split: str = "test", checkpoint
 
 
 def load(run: RunFolder | Path | str, *, checkpoint: str = "selected", device: str = "auto") -> Model:
-    """The network of a run folder at its `selected` epoch, or at its `last` checkpoint."""
+    """The network of a run folder at its `selected` epoch, or at its `last` checkpoint; or one that was exported."""
+    if not isinstance(run, RunFolder) and Path(run).is_file():
+        return load_file(Path(run), device)
     folder = run if isinstance(run, RunFolder) else RunFolder.open(run)
     config = folder.config
     network = build_network(config)
@@ -67,3 +82,39 @@ def load(run: RunFolder | Path | str, *, checkpoint: str = "selected", device: s
     with folder.fitting():
         network.load_state_dict(state)
     return Model(network.to(pick_device(device)), Preprocessing.of(config.data, config.network), config)
+
+
+# -- a model as one file -----------------------------------------------------------------------------------------------
+
+
+def save_file(path: Path, model: Model, **about: str) -> None:
+    """Weights by their own names, with the config, preprocessing included, as text beside them; nothing is pickled."""
+    tensors = {name: weights.cpu().contiguous() for name, weights in model.network.state_dict().items()}
+    metadata = {"format": "pt", "config": to_json(model.config), **about}
+    write_atomically(path, safetensors.torch.save(tensors, metadata))
+
+
+def load_file(path: Path, device: str = "auto") -> Model:
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            config = from_json((file.metadata() or {})["config"])
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        network = build_network(config)
+        network.load_state_dict(state)
+    except (KeyError, RuntimeError, safetensors.SafetensorError) as error:
+        raise UserError(
+            f"{path} is not a whole model of pads: give a run folder, or what `pads export` made."
+        ) from error
+    return Model(network.to(pick_device(device)), Preprocessing.of(config.data, config.network), config)
+
+
+def fingerprint(model: Model) -> str:
+    """A digest of all that a vector depends on, apart from the image."""
+    digest = hashlib.sha256()
+    seen = replace(model.preprocessing, augmentation="none", flip=False, compiled=False)
+    network = replace(model.config.network, weights=None)
+    digest.update(json.dumps([asdict(seen), asdict(network), model.config.precision]).encode())
+    for name, weights in sorted(model.network.state_dict().items()):
+        digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}".encode())
+        digest.update(weights.cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
