@@ -43,6 +43,8 @@ def headline_of(group: Group, so_far: Mapping[str, float] | None = None) -> dict
     finished = [metrics for run in group.runs if (metrics := run.metrics) is not None and "test" in metrics]
     protocols = sorted({metrics["protocol"] for metrics in finished}) or ["unfinished"]
     rows = {name: mean_figures([metrics["test"][name] for metrics in finished]) for name in ROWS} if finished else {}
+    if finished:  # no seed is in the pixels
+        rows["raw pixels"] = mean_figures([finished[0]["test"]["raw pixels"]])
     if protocols == ["last"]:
         rows.pop("last")  # it is what was kept, too
     if so_far and not finished:

@@ -52,6 +52,11 @@ class Look:
         """File and class of an image."""
         return str(self.paths[position]), self.class_names[self.labels_N[position]]
 
+    def short_name(self, position: int) -> str:
+        """The file's name, after its folder's unless that is the class."""
+        path, name = self.paths[position], self.class_names[self.labels_N[position]]
+        return path.name if path.parent.name in ("", name) else f"{path.parent.name}/{path.name}"
+
     def figures(self, recall_ks: Sequence[int]) -> dict[str, float]:
         """Recall@k and MAP@R of this very network."""
         matches_QK = torch.from_numpy(self.found.matches_QK)

@@ -27,7 +27,7 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 function readable(value) {
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size < 0.001) return value.toExponential(1).replace("e-", "e−");
+  if (size < 0.001) return Number(value.toPrecision(3)).toExponential().replace("e-", "e−");
   if (size >= 1000) return Math.round(value).toLocaleString("en");
   return String(Number(value.toPrecision(3)));
 }

@@ -68,6 +68,7 @@ def umap(embeddings_ND: np.ndarray) -> np.ndarray:
             precomputed_knn=(neighbours_NK, distances_NK, None),
             force_approximation_algorithm=True,  # else it ignores the given neighbours of a small set
             init=start_N2,
+            n_epochs=200,  # its own choice for large sets; for small ones it would take 500, and twice as long
             random_state=0,
             n_jobs=1,  # what a fixed seed comes down to
         ).fit_transform(embeddings_ND)
