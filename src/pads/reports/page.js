@@ -93,9 +93,9 @@ function showTip(x, y, ...content) {
   const box = tip.getBoundingClientRect();
   const left = Math.min(Math.max(8, x + 16), document.documentElement.clientWidth - box.width - 8);
   const top = y + 16 + box.height > innerHeight ? y - box.height - 12 : y + 16;
-  tip.style.transform = `translate(${Math.max(8, left)}px, ${Math.max(8, top)}px)`;
+  tip.style.left = `${Math.max(8, left) + scrollX}px`;
+  tip.style.top = `${Math.max(8, top) + scrollY}px`;
 }
 function hideTip() {
   byId("tip").hidden = true;
 }
-addEventListener("scroll", hideTip, { passive: true });
