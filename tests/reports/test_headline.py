@@ -6,7 +6,7 @@ from statistics import mean, stdev
 
 import pytest
 
-from pads.config import Config, Network
+from pads.config import Part
 from pads.recipes import RECIPES
 from pads.reports.groups import Group, grouped
 from pads.reports.headline import PAPER, headline_of
@@ -68,7 +68,17 @@ def test_the_papers_numbers_are_of_recipes_that_exist_and_are_fractions():
 
 @pytest.mark.parametrize(("weights", "is_comparable"), [(None, False), ("imagenet", True)])
 def test_the_paper_stands_beside_its_recipe_with_what_must_be_known(tmp_path, weights, is_comparable):
-    config = replace(Config(), recipe="cub200-margin-pads", network=Network(weights=weights))
+    config = replace(RECIPES["cub200-margin-pads"](), recipe="cub200-margin-pads", seed=3, device="cpu")
+    config = replace(config, network=replace(config.network, weights=weights), data=replace(config.data, root="birds"))
     made = headline_of(Group("cub200-margin-pads", (RunFolder.create(tmp_path / "run", config),), ()))
     assert made["rows"]["paper"]["recall@1"] == (0.673, None)
     assert any("not comparable" in note for note in made["notes"]) != is_comparable
+    assert not any("Changed" in note for note in made["notes"])
+
+
+def test_what_a_run_changed_of_its_recipe_is_said(tmp_path):
+    recipe = replace(RECIPES["cub200-margin-pads"](), recipe="cub200-margin-pads")
+    config = replace(recipe, num_epochs=7, loss=Part("margin", {"beta": 0.9}))
+    notes = headline_of(Group("changed", (RunFolder.create(tmp_path / "run", config),), ()))["notes"]
+    assert "Changed from the recipe: loss.options.beta=0.9, num_epochs=7." in notes
+    assert "The paper's number is of the recipe as it stands, and this run changed it." in notes

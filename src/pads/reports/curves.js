@@ -4,7 +4,7 @@ const tint = (group) => `var(--c${group % 7})`;
 function drawChart(holder, chart) {
   const svg = holder.querySelector("svg");
   const width = svg.clientWidth, height = svg.clientHeight;
-  const box = { left: 58, top: 8, right: width - 12, bottom: height - 36 };
+  const box = { left: 64, top: 8, right: width - 12, bottom: height - 36 };
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.replaceChildren();
   const factor = chart.percent ? 100 : 1;
@@ -38,7 +38,7 @@ function drawChart(holder, chart) {
   }
   for (const value of ticks(0, lastStep, (box.right - box.left) / 70)) svg.append(makeSvg("text", { x: x(value), y: box.bottom + 15, "text-anchor": "middle" }, readable(value)));
   svg.append(makeSvg("text", { x: (box.left + box.right) / 2, y: height - 5, "text-anchor": "middle" }, "training step"));
-  svg.append(makeSvg("text", { x: 10, y: (box.top + box.bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 10 ${(box.top + box.bottom) / 2})` }, chart.unit));
+  svg.append(makeSvg("text", { x: 9, y: (box.top + box.bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 9 ${(box.top + box.bottom) / 2})` }, chart.unit));
   for (const each of chart.lines) {
     if (each.sd) {
       const upper = each.steps.map((step, at) => `${x(step)},${y(each.mean[at] + each.sd[at])}`);
