@@ -227,6 +227,7 @@ def report_at_the_end(run: RunFolder, options: argparse.Namespace) -> None:
     """The run is finished and stays so, whatever becomes of its pictures."""
     if options.no_report:
         return
+    print("Drawing the report ...", flush=True)
     try:
         from pads.reports.report import write_report
 

@@ -36,7 +36,7 @@ function drawChart(holder, chart) {
     svg.append(makeSvg("line", { x1: box.left, x2: box.right, y1: at, y2: at, stroke: "var(--grid)" }));
     svg.append(makeSvg("text", { x: box.left - 6, y: at + 4, "text-anchor": "end" }, isSmall && value ? value.toExponential().replace("e-", "e−") : readable(value)));
   }
-  for (const value of ticks(0, lastStep, (box.right - box.left) / 70)) svg.append(makeSvg("text", { x: x(value), y: box.bottom + 15, "text-anchor": "middle" }, readable(value)));
+  for (const value of ticks(0, lastStep, (box.right - box.left) / 50)) svg.append(makeSvg("text", { x: x(value), y: box.bottom + 15, "text-anchor": "middle" }, readable(value)));
   svg.append(makeSvg("text", { x: (box.left + box.right) / 2, y: height - 5, "text-anchor": "middle" }, "training step"));
   svg.append(makeSvg("text", { x: 9, y: (box.top + box.bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 9 ${(box.top + box.bottom) / 2})` }, chart.unit));
   for (const each of chart.lines) {

@@ -194,7 +194,8 @@ def draw_map(look: Look, folder: Path) -> list[Path]:
     from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 
     assert look.xy_M2 is not None
-    with new_figure(7, 7) as (figure, save):
+    width, height = np.ptp(look.xy_M2, axis=0)
+    with new_figure(7, 0.4 + 6.6 * min(max(height / max(width, 1e-12), 0.4), 1.4)) as (figure, save):
         axes = figure.subplots()
         labels_M = look.labels_N[look.shown_M]
         hues_M = (labels_M * 0.381966) % 1

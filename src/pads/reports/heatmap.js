@@ -35,7 +35,7 @@ function drawHeat(canvas, progression, isLog = false) {
       pen.fillRect(from, y(edges[bin + 1]), to - from + 0.6, y(edges[bin]) - y(edges[bin + 1]) + 0.6);
     });
   });
-  axes(pen, box, { x, y, xs: ticks(0, last, box.width / 75), ys: ticks(low, high, 6), xTitle: "training step", yTitle: "distance" });
+  axes(pen, box, { x, y, xs: ticks(0, last, box.width / 60), ys: ticks(low, high, 6), xTitle: "training step", yTitle: "distance" });
   colourBar(pen, box, isLog, most, floor, ceiling);
   const at = x(currentStep());
   pen.strokeStyle = "#fff";
