@@ -6,6 +6,7 @@ import argparse
 import io
 import json
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -233,8 +234,9 @@ def report_at_the_end(run: RunFolder, options: argparse.Namespace) -> None:
 
         print(f"Drawn in {write_report([run]).page}")
     except (Exception, KeyboardInterrupt) as error:
-        why = str(error) or type(error).__name__
-        print(f"pads: the report was not drawn ({why}); try again with `pads report {run.path}`.", file=sys.stderr)
+        why = str(error).partition("\n")[0] or type(error).__name__
+        again = f"pads report {shlex.quote(str(run.path))}"
+        print(f"pads: the report was not drawn ({why}); try again with `{again}`.", file=sys.stderr)
 
 
 def recipe_config(name: str) -> Config:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,9 @@ from pads.runs import RunFolder
 
 EVIL = "<img src=x onerror=document.title='hacked'>"
 """A folder may be called that."""
-TEST_CLASSES = (EVIL, "a & b $x_1$", "café", "plain", "zebra")
+NO_TEXT = os.fsdecode(b"caf\xe9")
+"""Nor need it be text."""
+TEST_CLASSES = (EVIL, "a & b $x_1$", NO_TEXT, "plain", "zebra")
 SETTINGS = [
     "data.image_size=16",
     "data.resize=16",
@@ -54,8 +58,6 @@ def config(photos) -> Config:
 
 @pytest.fixture(scope="session")
 def runs(config, tmp_path_factory) -> dict[str, RunFolder]:
-    from dataclasses import replace
-
     where = tmp_path_factory.mktemp("runs")
     static = replace(config, curriculum=Part("distance-weighted"), recipe="static", test_curve_every=1)
     return {

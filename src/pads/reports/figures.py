@@ -251,6 +251,7 @@ def framed(axes: Any, pixels_SS3: np.ndarray, left: float, top: float, tint: str
 
 
 def shortened(name: str, most: int = 60) -> str:
+    name = name.encode("utf-8", "backslashreplace").decode()  # a folder's name need not be text
     return name if len(name) <= most else name[: most - 1] + "…"
 
 

@@ -15,10 +15,30 @@ function lastStepOf(shown) {
   return Math.max(1, ...[shown.p, shown.drawn].filter(Boolean).map((each) => each.limits[each.limits.length - 1]));
 }
 
+/* The map itself is drawn once and kept; the slider moves nothing but the cursor. */
 function drawHeat(canvas, progression, isLog = false) {
   canvas.parentElement.hidden = !progression;
   if (!progression) return;
   const { pen, width, height } = prepared(canvas);
+  const key = [width, height, canvas.width, colour("--soft")].join();
+  if (canvas.heat?.progression !== progression || canvas.heat.key !== key) canvas.heat = { key, progression, ...drawnHeat(canvas, progression, isLog) };
+  const { picture, box, last } = canvas.heat;
+  pen.drawImage(picture, 0, 0, width, height);
+  const at = box.left + (box.width * currentStep()) / last;
+  for (const [tint, thick] of [["#fff", 3], ["#d40000", 1.4]]) {
+    pen.strokeStyle = tint;
+    pen.lineWidth = thick;
+    line(pen, at, box.top, at, box.top + box.height);
+  }
+  canvas.dataset.cursor = String(Math.round(at));
+}
+
+function drawnHeat(canvas, progression, isLog) {
+  const picture = make("canvas", { width: canvas.width, height: canvas.height });
+  const width = canvas.clientWidth, height = canvas.clientHeight;
+  const pen = picture.getContext("2d");
+  pen.scale(canvas.width / width, canvas.height / height);
+  pen.font = FONT;
   const box = { left: MARGIN.left, top: MARGIN.top, width: width - MARGIN.left - MARGIN.right, height: height - MARGIN.top - MARGIN.bottom };
   const { edges, rows, limits } = progression;
   const last = lastStepOf(sampling.shown);
@@ -37,16 +57,8 @@ function drawHeat(canvas, progression, isLog = false) {
   });
   axes(pen, box, { x, y, xs: ticks(0, last, box.width / 60), ys: ticks(low, high, 6), xTitle: "training step", yTitle: "distance" });
   colourBar(pen, box, isLog, most, floor, ceiling);
-  const at = x(currentStep());
-  pen.strokeStyle = "#fff";
-  pen.lineWidth = 3;
-  line(pen, at, box.top, at, box.top + box.height);
-  pen.strokeStyle = "#d40000";
-  pen.lineWidth = 1.4;
-  line(pen, at, box.top, at, box.top + box.height);
-  canvas.dataset.cursor = String(Math.round(at));
   canvas.setAttribute("aria-label", `Heat map over ${readable(last)} steps; the largest value is ${readable(100 * most)} %.`);
-  canvas.heat = { box, limits, last, edges, rows, low, high };
+  return { picture, box, limits, last, edges, rows, low, high };
 }
 
 function line(pen, x1, y1, x2, y2) {

@@ -72,6 +72,8 @@ addEventListener("resize", () => {
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
 
+const FONT = "11px system-ui, sans-serif";
+
 /* A canvas in its own pixels; what is drawn is measured in those of the page. */
 function prepared(canvas) {
   const ratio = window.devicePixelRatio || 1;
@@ -80,7 +82,7 @@ function prepared(canvas) {
   canvas.height = Math.round(height * ratio);
   const pen = canvas.getContext("2d");
   pen.scale(ratio, ratio);
-  pen.font = "11px system-ui, sans-serif";
+  pen.font = FONT;
   return { pen, width, height };
 }
 

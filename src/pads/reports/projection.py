@@ -29,6 +29,8 @@ def project(embeddings_ND: Any, method: str = "auto") -> tuple[np.ndarray, str]:
     "auto" is UMAP where it is installed and there are between 200 and 20,000 images, else PCA.
     """
     lookup(dict.fromkeys(METHODS), method, "map")
+    if isinstance(embeddings_ND, torch.Tensor):
+        embeddings_ND = embeddings_ND.detach().cpu()
     embeddings_ND = np.ascontiguousarray(np.asarray(embeddings_ND, dtype=np.float32))
     is_installed = importlib.util.find_spec("umap") is not None
     if method == "auto":
