@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pads.config import Config, from_json, lookup, to_json
-from pads.data.store import read_square
+from pads.data.store import Source, read_stored
 from pads.data.views import Preprocessing, load_views
 from pads.errors import UserError
 from pads.evaluate import evaluate
@@ -45,14 +45,18 @@ class Model:
         return torch.cat(vectors) if vectors else torch.empty(0, self.config.network.embedding_dim)
 
     def _embed_batch(self, images: Iterable[Any]) -> Tensor:
-        squares, sizes = zip(*(read_square(image, self.preprocessing.store_size) for image in images), strict=True)
-        return self.embed_squares(squares, sizes)
+        stored, sizes = zip(*map(self.read, images), strict=True)
+        return self.embed_stored(stored, sizes)
+
+    def read(self, image: Source) -> tuple[np.ndarray, tuple[int, int]]:
+        """One image as `embed_stored` takes it: its pixels as a store keeps them, and its width and height."""
+        return read_stored(image, self.preprocessing.store_size, self.preprocessing.store_ratio)
 
     @torch.no_grad()
-    def embed_squares(self, squares: Sequence[np.ndarray], sizes: Sequence[tuple[int, int]]) -> Tensor:
-        """One row for each square that `read_square` made, with the width and height of its original."""
+    def embed_stored(self, stored: Sequence[np.ndarray], sizes: Sequence[tuple[int, int]]) -> Tensor:
+        """One row for each image that `read` has read."""
         device = next(self.network.parameters()).device
-        pixels_BCHW = torch.stack([torch.as_tensor(square) for square in squares]).to(device)
+        pixels_BCHW = torch.stack([torch.as_tensor(pixels) for pixels in stored]).to(device)
         return self.network(self.preprocessing.for_evaluation(pixels_BCHW, torch.tensor(sizes, device=device))).cpu()
 
 

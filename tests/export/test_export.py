@@ -102,7 +102,7 @@ def test_the_graphs_take_batches_of_any_size(export, model, num):
 def test_the_inputs_of_the_onnx_graph_have_names_and_a_free_batch(export):
     session = onnxruntime.InferenceSession(export / "model.onnx", providers=["CPUExecutionProvider"])
     assert [(i.name, i.type, i.shape) for i in session.get_inputs()] == [
-        ("pixels", "tensor(uint8)", ["batch", 20, 20, 3]),
+        ("pixels", "tensor(uint8)", ["batch", 20, 27, 3]),
         ("sizes", "tensor(int64)", ["batch", 2]),
     ]
     assert [(o.name, o.type, o.shape) for o in session.get_outputs()] == [("vectors", "tensor(float)", ["batch", 8])]
@@ -117,7 +117,11 @@ def test_the_weights_can_be_loaded_by_pads(export, model, pictures):
 def test_the_snippet_runs_the_onnx_file_without_pads_or_torch(export, model, pictures, page):
     text = (export / "README.md" if page == "card" else DOCS).read_text()
     code = "\n".join([block for block in code_blocks(text) if "ImageOps" in block or "onnxruntime" in block][:2])
-    code = code.replace('["a.jpg", "b.jpg"]', '["a.jpg", "b.jpg", "c.png", "d.png"]').replace("(288, 288)", "(20, 20)")
+    code = (
+        code.replace('["a.jpg", "b.jpg"]', '["a.jpg", "b.jpg", "c.png", "d.png"]')
+        .replace("427", "27")
+        .replace("320", "20")
+    )
     code = code.replace('"model.onnx"', repr(str(export / "model.onnx"))).replace('"runs/photos/export/', '"')
     code += "\nimport sys, json; assert not {'pads', 'torch'} & set(sys.modules)\nprint(json.dumps(vectors.tolist()))"
     vectors = json.loads(in_a_fresh_process(code, pictures))
@@ -139,11 +143,8 @@ def test_every_snippet_of_the_card_runs(export, pictures):
 
 def test_preprocessing_and_labels_are_inside_every_file(export, run):
     about = {name: json.loads((export / f"{name}.json").read_text()) for name in ("preprocessing", "labels")}
-    assert (about["preprocessing"]["square"], about["preprocessing"]["resize"], about["preprocessing"]["crop"]) == (
-        20,
-        18,
-        16,
-    )
+    numbers = [about["preprocessing"][name] for name in ("shorter", "longer", "resize", "crop")]
+    assert numbers == [20, 27, 18, 16]
     assert about["preprocessing"]["mean"] == list(run.config.network.mean)
     properties = {each.key: each.value for each in onnx.load(export / "model.onnx").metadata_props}
     with safetensors.safe_open(export / "model.safetensors", framework="pt") as file:

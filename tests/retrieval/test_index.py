@@ -31,9 +31,9 @@ def folder(photos, tmp_path):
 def num_embedded(monkeypatch):
     """How many images went through the network, so far."""
     counts = []
-    embed = Model.embed_squares
+    embed = Model.embed_stored
     monkeypatch.setattr(
-        Model, "embed_squares", lambda self, squares, sizes: counts.append(len(squares)) or embed(self, squares, sizes)
+        Model, "embed_stored", lambda self, stored, sizes: counts.append(len(stored)) or embed(self, stored, sizes)
     )
     return lambda: sum(counts)
 

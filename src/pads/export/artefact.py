@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pads.config import Config, lookup
+from pads.data.store import stored_shape
 from pads.data.views import training_classes
 from pads.errors import UserError
 from pads.export.card import model_card
@@ -109,24 +110,29 @@ def written(model: Model, name: str, path: Path, about: dict[str, str]) -> dict[
 def preprocessing_of(model: Model) -> dict[str, Any]:
     """What has to be done to a picture, in order, and which of it the graphs of ONNX and torch.export do."""
     preprocessing, dim = model.preprocessing, model.config.network.embedding_dim
-    side, length = preprocessing.store_size, "unit length" if model.network.normalise else "any length"
+    _, shorter, longer = stored_shape(preprocessing.store_size, preprocessing.store_ratio)
+    length = "unit length" if model.network.normalise else "any length"
+    laid = (
+        "" if longer == shorter else "; one that is taller than wide is transposed first, so that it lies on its side"
+    )
     return {
         "before_the_graph": [
             "turn upright by the EXIF orientation; note width and height",
             "lay transparency on white; convert to RGB with 8 bits",
-            f"resize to {side} x {side} with Lanczos, whatever the proportions",
+            f"resize to {longer} wide and {shorter} high with Lanczos, whatever the proportions{laid}",
         ],
         "in_the_graph": [
             f"the centre {preprocessing.image_size} x {preprocessing.image_size} of the picture whose shorter side is "
-            f"{preprocessing.resize}, cut out of the square with bilinear resampling",
+            f"{preprocessing.resize}, cut out with bilinear resampling that smooths what it shrinks",
             "divide by 255, subtract mean, divide by std",
         ],
         "inputs": {
-            "pixels": f"uint8 (batch, {side}, {side}, 3), RGB",
+            "pixels": f"uint8 (batch, {shorter}, {longer}, 3), RGB",
             "sizes": "int64 (batch, 2), width and height of the upright original",
         },
         "outputs": {"vectors": f"float32 (batch, {dim}), {length}; small Euclidean distances mean similar"},
-        "square": side,
+        "shorter": shorter,
+        "longer": longer,
         "resize": preprocessing.resize,
         "crop": preprocessing.image_size,
         "mean": list(preprocessing.mean),

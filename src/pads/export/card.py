@@ -8,6 +8,7 @@ from typing import Any
 
 from pads.config import Config
 from pads.data.benchmark import counted
+from pads.data.store import stored_shape
 from pads.export.formats import FORMATS
 from pads.model import Model
 from pads.runs import RunFolder
@@ -103,9 +104,10 @@ def started_from(metrics: Mapping[str, Any] | None, config: Config) -> str:
 
 
 def usage(exported: Mapping[str, Any], model: Model) -> str:
+    _, shorter, longer = stored_shape(model.preprocessing.store_size, model.preprocessing.store_ratio)
     snippets = [USAGE[name] for name in USAGE if name in exported["formats"]]
     if exported["formats"].keys() & {"onnx", "torch-export"}:
-        snippets.insert(0, READING.format(side=model.preprocessing.store_size))
+        snippets.insert(0, READING.format(shorter=shorter, longer=longer))
     about = "What has to be done to a picture, and which of it the graphs do themselves, is in `preprocessing.json`."
     return "\n\n".join(["## Use", about, *(f"```python\n{snippet}```" for snippet in snippets)])
 
@@ -132,8 +134,10 @@ def read(path):
         image = ImageOps.exif_transpose(file)
     if image.has_transparency_data:
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
-    square = image.convert("RGB").resize(({side}, {side}), Image.Resampling.LANCZOS)
-    return np.asarray(square), image.size
+    lying = image.convert("RGB")
+    if {shorter} < {longer} and image.width < image.height:
+        lying = lying.transpose(Image.Transpose.TRANSPOSE)
+    return np.asarray(lying.resize(({longer}, {shorter}), Image.Resampling.LANCZOS)), image.size
 
 
 pixels, sizes = map(np.stack, zip(*map(read, ["a.jpg", "b.jpg"])))

@@ -1,9 +1,10 @@
 """The formats: how each is written, and how a process that knows nothing of the original runs it.
 
-The graph of ONNX and torch.export takes what three lines of Pillow give: the whole picture squeezed to a square, and the
-width and height it had. Cropping the centre, resampling and normalising are inside, and batches may have any size.
+The graph of ONNX and torch.export takes what a few lines of Pillow give: the whole picture squeezed to one shape, laid on
+its side if it is taller than wide, and the width and height it had. Cropping the centre, resampling and normalising are
+inside, and batches may have any size.
 
-Dimensions: B batch, S side of the square, C channels, D embedding.
+Dimensions: B batch, S shorter and L longer side of what is fed, C channels, D embedding.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pads.data.store import stored_shape
 from pads.errors import UserError, missing_extra
 from pads.model import Model, save_file
 
@@ -33,7 +35,7 @@ TOLERANCE = 1e-4
 
 
 class Graph(nn.Module):
-    """pixels_BSSC (uint8, RGB) and sizes_B2 (width and height of the originals) -> vectors_BD, in float32."""
+    """pixels_BSLC (uint8, RGB) and sizes_B2 (width and height of the originals) -> vectors_BD, in float32."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -41,8 +43,8 @@ class Graph(nn.Module):
         self.backbone, self.embedding = network.backbone, network.embedding
         self.preprocessing, self.normalise = model.preprocessing, model.network.normalise
 
-    def forward(self, pixels_BSSC: Tensor, sizes_B2: Tensor) -> Tensor:
-        images_BCHW = self.preprocessing.for_evaluation(pixels_BSSC.permute(0, 3, 1, 2), sizes_B2)
+    def forward(self, pixels_BSLC: Tensor, sizes_B2: Tensor) -> Tensor:
+        images_BCHW = self.preprocessing.for_evaluation(pixels_BSLC.permute(0, 3, 1, 2), sizes_B2)
         embeddings_BD = self.embedding(self.backbone(images_BCHW))
         return F.normalize(embeddings_BD, dim=1) if self.normalise else embeddings_BD
 
@@ -118,7 +120,7 @@ def without_known_warnings() -> Iterator[None]:
 RUN_WITH_PADS = """
 import pads
 model = pads.load(path, device="cpu")
-run = lambda pixels, sizes: model.embed_squares(pixels.transpose(0, 3, 1, 2), sizes).numpy()
+run = lambda pixels, sizes: model.embed_stored(pixels.transpose(0, 3, 1, 2), sizes).numpy()
 """
 RUN_WITH_TORCH = """
 import torch
@@ -172,17 +174,18 @@ def difference(model: Model, format: Format, path: Path) -> float:
     return float((found_BD - expected_BD).abs().max())
 
 
-def original(model: Model, pixels_BSSC: Tensor, sizes_B2: Tensor) -> Tensor:
-    return model.embed_squares(list(pixels_BSSC.permute(0, 3, 1, 2).numpy()), sizes_B2.tolist())
+def original(model: Model, pixels_BSLC: Tensor, sizes_B2: Tensor) -> Tensor:
+    return model.embed_stored(list(pixels_BSLC.permute(0, 3, 1, 2).numpy()), sizes_B2.tolist())
 
 
 def made_up_images(model: Model, num: int) -> tuple[Tensor, Tensor]:
     """Patches of colour with noise, of several proportions."""
-    rng, side = np.random.default_rng(num), model.preprocessing.store_size
+    rng = np.random.default_rng(num)
+    _, shorter, longer = stored_shape(model.preprocessing.store_size, model.preprocessing.store_ratio)
     pictures = []
     for _ in range(num):
         patches = Image.fromarray(rng.integers(0, 256, (5, 5, 3), dtype=np.uint8))
-        smooth = np.asarray(patches.resize((side, side), Image.Resampling.BICUBIC), dtype=float)
+        smooth = np.asarray(patches.resize((longer, shorter), Image.Resampling.BICUBIC), dtype=float)
         pictures.append(np.clip(smooth + rng.normal(0, 20, smooth.shape), 0, 255).astype(np.uint8))
-    sizes_B2 = rng.integers(side // 2 + 1, 4 * side, (num, 2))
+    sizes_B2 = rng.integers(shorter // 2 + 1, 4 * shorter, (num, 2))
     return torch.from_numpy(np.stack(pictures)), torch.from_numpy(sizes_B2)

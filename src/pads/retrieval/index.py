@@ -238,14 +238,13 @@ def embed_files(
     todo = [name for name in sorted(found.images) if not known.is_current(name, found.images[name])]
     num_done = len(found.images) - len(todo)
     tell("embedding", num_done, len(found.images))
-    size = model.preprocessing.store_size
-    for chunk in read_chunks(root, todo, size, known.vector_of.__contains__, num_workers):
+    for chunk in read_chunks(root, todo, model, known.vector_of.__contains__, num_workers):
         found.bad.update(bad for bad in chunk if isinstance(bad, Bad))
         reads = [read for read in chunk if isinstance(read, Read)]
         fresh = [read for read in reads if read.picture]
         if fresh:
-            squares, sizes = zip(*(read.picture for read in fresh if read.picture), strict=True)
-            known.add([read.row for read in fresh], model.embed_squares(squares, sizes).numpy())
+            stored, sizes = zip(*(read.picture for read in fresh if read.picture), strict=True)
+            known.add([read.row for read in fresh], model.embed_stored(stored, sizes).numpy())
         known.rows.update((read.row.path, read.row) for read in reads)
         if reads:
             rows = [read.row for read in reads]

@@ -15,7 +15,7 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from pads.data.store import BadImage, decoded, read_square
+from pads.data.store import BadImage, decoded
 from pads.errors import UserError
 from pads.model import BATCH
 from pads.retrieval.calibration import check_precision
@@ -63,15 +63,15 @@ def search_files(
         readable, pictures = [], []
         for query in queries[at : at + BATCH]:
             try:
-                pictures.append(read_square(query, index.model.preprocessing.store_size))
+                pictures.append(index.model.read(query))
                 readable.append(query)
             except BadImage as error:
                 if bad_query is None:
                     raise
                 bad_query(error)
         if readable:
-            squares, sizes = zip(*pictures, strict=True)
-            found = index.search(index.model.embed_squares(squares, sizes), k, label=label)
+            stored, sizes = zip(*pictures, strict=True)
+            found = index.search(index.model.embed_stored(stored, sizes), k, label=label)
             for query, distances_K, rows_K in zip(readable, *found, strict=True):
                 yield Answer(query, tuple(neighbours_of(index, distances_K.tolist(), rows_K.tolist(), threshold)))
 
