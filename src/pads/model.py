@@ -49,12 +49,12 @@ class Model:
         return self.embed_stored(stored, sizes)
 
     def read(self, image: Source) -> tuple[np.ndarray, tuple[int, int]]:
-        """The image as `embed_stored` takes it, with the width and height of its original."""
+        """One image as `embed_stored` takes it: its pixels as a store keeps them, and its width and height."""
         return read_stored(image, self.preprocessing.store_size, self.preprocessing.store_ratio)
 
     @torch.no_grad()
     def embed_stored(self, stored: Sequence[np.ndarray], sizes: Sequence[tuple[int, int]]) -> Tensor:
-        """One row for each image that `read` read."""
+        """One row for each image that `read` has read."""
         device = next(self.network.parameters()).device
         pixels_BCHW = torch.stack([torch.as_tensor(pixels) for pixels in stored]).to(device)
         return self.network(self.preprocessing.for_evaluation(pixels_BCHW, torch.tensor(sizes, device=device))).cpu()

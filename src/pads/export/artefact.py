@@ -112,20 +112,18 @@ def preprocessing_of(model: Model) -> dict[str, Any]:
     preprocessing, dim = model.preprocessing, model.config.network.embedding_dim
     _, shorter, longer = stored_shape(preprocessing.store_size, preprocessing.store_ratio)
     length = "unit length" if model.network.normalise else "any length"
-    resized = (
-        f"resize to {shorter} x {longer}, the longer side along the longer, with Lanczos, whatever the proportions"
+    laid = (
+        "" if longer == shorter else "; one that is taller than wide is transposed first, so that it lies on its side"
     )
-    on_its_side = ["lay a picture that is higher than wide on its side: swap rows and columns"] * (longer > shorter)
     return {
         "before_the_graph": [
             "turn upright by the EXIF orientation; note width and height",
             "lay transparency on white; convert to RGB with 8 bits",
-            resized,
-            *on_its_side,
+            f"resize to {longer} wide and {shorter} high with Lanczos, whatever the proportions{laid}",
         ],
         "in_the_graph": [
             f"the centre {preprocessing.image_size} x {preprocessing.image_size} of the picture whose shorter side is "
-            f"{preprocessing.resize}, upright again, cut out with bilinear resampling that smooths what it shrinks",
+            f"{preprocessing.resize}, cut out with bilinear resampling that smooths what it shrinks",
             "divide by 255, subtract mean, divide by std",
         ],
         "inputs": {
@@ -133,7 +131,8 @@ def preprocessing_of(model: Model) -> dict[str, Any]:
             "sizes": "int64 (batch, 2), width and height of the upright original",
         },
         "outputs": {"vectors": f"float32 (batch, {dim}), {length}; small Euclidean distances mean similar"},
-        "shape": [shorter, longer],
+        "shorter": shorter,
+        "longer": longer,
         "resize": preprocessing.resize,
         "crop": preprocessing.image_size,
         "mean": list(preprocessing.mean),

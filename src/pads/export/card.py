@@ -104,18 +104,12 @@ def started_from(metrics: Mapping[str, Any] | None, config: Config) -> str:
 
 
 def usage(exported: Mapping[str, Any], model: Model) -> str:
+    _, shorter, longer = stored_shape(model.preprocessing.store_size, model.preprocessing.store_ratio)
     snippets = [USAGE[name] for name in USAGE if name in exported["formats"]]
     if exported["formats"].keys() & {"onnx", "torch-export"}:
-        snippets.insert(0, reading(model))
+        snippets.insert(0, READING.format(shorter=shorter, longer=longer))
     about = "What has to be done to a picture, and which of it the graphs do themselves, is in `preprocessing.json`."
     return "\n\n".join(["## Use", about, *(f"```python\n{snippet}```" for snippet in snippets)])
-
-
-def reading(model: Model) -> str:
-    """The lines that make the graphs' inputs of files."""
-    _, shorter, longer = stored_shape(model.preprocessing.store_size, model.preprocessing.store_ratio)
-    squeeze = TO_A_SQUARE if shorter == longer else ON_ITS_SIDE
-    return READING.format(squeeze=squeeze.format(shorter=shorter, longer=longer))
 
 
 def limits(config: Config, metrics: Mapping[str, Any] | None) -> str:
@@ -140,17 +134,13 @@ def read(path):
         image = ImageOps.exif_transpose(file)
     if image.has_transparency_data:
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
-{squeeze}
+    lying = image.convert("RGB")
+    if {shorter} < {longer} and image.width < image.height:
+        lying = lying.transpose(Image.Transpose.TRANSPOSE)
+    return np.asarray(lying.resize(({longer}, {shorter}), Image.Resampling.LANCZOS)), image.size
+
 
 pixels, sizes = map(np.stack, zip(*map(read, ["a.jpg", "b.jpg"])))
-"""
-TO_A_SQUARE = """    square = image.convert("RGB").resize(({longer}, {shorter}), Image.Resampling.LANCZOS)
-    return np.asarray(square), image.size
-"""
-ON_ITS_SIDE = """    upright = image.height > image.width
-    shape = ({shorter}, {longer}) if upright else ({longer}, {shorter})
-    pixels = np.asarray(image.convert("RGB").resize(shape, Image.Resampling.LANCZOS))
-    return pixels.swapaxes(0, 1) if upright else pixels, image.size
 """
 USAGE = {
     "onnx": """import onnxruntime

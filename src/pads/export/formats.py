@@ -1,10 +1,10 @@
 """The formats: how each is written, and how a process that knows nothing of the original runs it.
 
-The graph of ONNX and torch.export takes what a few lines of Pillow give: the whole picture squeezed to one shape, on its
-side if it is upright, and the width and height it had. Cropping the centre, resampling and normalising are inside, and
-batches may have any size.
+The graph of ONNX and torch.export takes what a few lines of Pillow give: the whole picture squeezed to one shape, laid on
+its side if it is taller than wide, and the width and height it had. Cropping the centre, resampling and normalising are
+inside, and batches may have any size.
 
-Dimensions: B batch, S shorter and L longer side of what a picture is squeezed to, C channels, D embedding.
+Dimensions: B batch, S shorter and L longer side of what is fed, C channels, D embedding.
 """
 
 from __future__ import annotations
@@ -180,12 +180,12 @@ def original(model: Model, pixels_BSLC: Tensor, sizes_B2: Tensor) -> Tensor:
 
 def made_up_images(model: Model, num: int) -> tuple[Tensor, Tensor]:
     """Patches of colour with noise, of several proportions."""
-    rng, side = np.random.default_rng(num), model.preprocessing.store_size
-    _, shorter, longer = stored_shape(side, model.preprocessing.store_ratio)
+    rng = np.random.default_rng(num)
+    _, shorter, longer = stored_shape(model.preprocessing.store_size, model.preprocessing.store_ratio)
     pictures = []
     for _ in range(num):
         patches = Image.fromarray(rng.integers(0, 256, (5, 5, 3), dtype=np.uint8))
         smooth = np.asarray(patches.resize((longer, shorter), Image.Resampling.BICUBIC), dtype=float)
         pictures.append(np.clip(smooth + rng.normal(0, 20, smooth.shape), 0, 255).astype(np.uint8))
-    sizes_B2 = rng.integers(side // 2 + 1, 4 * side, (num, 2))
+    sizes_B2 = rng.integers(shorter // 2 + 1, 4 * shorter, (num, 2))
     return torch.from_numpy(np.stack(pictures)), torch.from_numpy(sizes_B2)

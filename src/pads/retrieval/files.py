@@ -17,9 +17,8 @@ import numpy as np
 from pads.data.folder import is_image
 from pads.data.store import BadImage, reason
 from pads.errors import UserError
+from pads.model import Model
 
-Decode = Callable[[io.BytesIO], tuple[np.ndarray, tuple[int, int]]]
-"""`Model.read`."""
 CHUNK_IMAGES = 128
 """Read together, embedded together and saved together; two chunks are in memory at a time."""
 
@@ -117,12 +116,12 @@ def label_of(path: str) -> str | None:
 
 
 def read_chunks(
-    root: Path, paths: Sequence[str], decode: Decode, is_known: Callable[[str], bool], num_workers: int | None
+    root: Path, paths: Sequence[str], model: Model, is_known: Callable[[str], bool], num_workers: int | None
 ) -> Iterator[list[Read | Bad]]:
     """The images chunk by chunk, decoded by threads one chunk ahead."""
 
     def read(path: str) -> Read | Bad:
-        return read_image(root, path, decode, is_known)
+        return read_image(root, path, model, is_known)
 
     chunks = [paths[at : at + CHUNK_IMAGES] for at in range(0, len(paths), CHUNK_IMAGES)]
     with ThreadPoolExecutor(num_workers or os.cpu_count()) as pool:
@@ -138,7 +137,7 @@ def read_chunks(
             pool.shutdown(cancel_futures=True)  # Ctrl-C need not wait for what nobody will use
 
 
-def read_image(root: Path, path: str, decode: Decode, is_known: Callable[[str], bool]) -> Read | Bad:
+def read_image(root: Path, path: str, model: Model, is_known: Callable[[str], bool]) -> Read | Bad:
     try:
         with open(root / path, "rb") as file:
             status = os.fstat(file.fileno())
@@ -146,7 +145,7 @@ def read_image(root: Path, path: str, decode: Decode, is_known: Callable[[str], 
         row = Row(path, status.st_size, status.st_mtime_ns, hashlib.sha256(content).hexdigest())
         if is_known(row.sha256):
             return Read(row, None)
-        return Read(row, decode(io.BytesIO(content)))
+        return Read(row, model.read(io.BytesIO(content)))
     except BadImage as error:
         return Bad(path, error.reason)
     except OSError as error:

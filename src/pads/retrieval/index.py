@@ -238,7 +238,7 @@ def embed_files(
     todo = [name for name in sorted(found.images) if not known.is_current(name, found.images[name])]
     num_done = len(found.images) - len(todo)
     tell("embedding", num_done, len(found.images))
-    for chunk in read_chunks(root, todo, model.read, known.vector_of.__contains__, num_workers):
+    for chunk in read_chunks(root, todo, model, known.vector_of.__contains__, num_workers):
         found.bad.update(bad for bad in chunk if isinstance(bad, Bad))
         reads = [read for read in chunk if isinstance(read, Read)]
         fresh = [read for read in reads if read.picture]
