@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pads.model import Model, load
     from pads.networks import BACKBONES, EmbeddingNetwork
     from pads.recipes import RECIPES
+    from pads.retrieval import Index, build_index
     from pads.runs import RunFolder
     from pads.sampling import NEGATIVE_RULES, BinDistribution, Triplets, bin_distribution, draw_triplets
     from pads.train import resume, train
@@ -37,6 +38,7 @@ _HOMES = {
     "DATASETS": "data",
     "EmbeddingNetwork": "networks",
     "FixedCurriculum": "curricula",
+    "Index": "retrieval",
     "LOSSES": "losses",
     "LearnedCurriculum": "curricula",
     "METRICS": "metrics",
@@ -50,6 +52,7 @@ _HOMES = {
     "Triplets": "sampling",
     "UserError": "errors",
     "bin_distribution": "sampling",
+    "build_index": "retrieval",
     "compute_metrics": "metrics",
     "draw_triplets": "sampling",
     "evaluate": "evaluate",

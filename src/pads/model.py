@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +36,17 @@ class Model:
         """One row for each image: a path, a Pillow image or an array (height, width, 3), or an iterable of these."""
         single = isinstance(images, str | Path | np.ndarray) or hasattr(images, "convert")
         listed = [images] if single else list(images)
-        device = next(self.network.parameters()).device
-        vectors = [self._embed_batch(listed[at : at + BATCH], device) for at in range(0, len(listed), BATCH)]
+        vectors = [self._embed_batch(listed[at : at + BATCH]) for at in range(0, len(listed), BATCH)]
         return torch.cat(vectors) if vectors else torch.empty(0, self.config.network.embedding_dim)
 
-    def _embed_batch(self, images: Iterable[Any], device: torch.device) -> Tensor:
+    def _embed_batch(self, images: Iterable[Any]) -> Tensor:
         squares, sizes = zip(*(read_square(image, self.preprocessing.store_size) for image in images), strict=True)
+        return self.embed_squares(squares, sizes)
+
+    @torch.no_grad()
+    def embed_squares(self, squares: Sequence[np.ndarray], sizes: Sequence[tuple[int, int]]) -> Tensor:
+        """One row for each square that `read_square` made, with the width and height of its original."""
+        device = next(self.network.parameters()).device
         pixels_BCHW = torch.stack([torch.as_tensor(square) for square in squares]).to(device)
         return self.network(self.preprocessing.for_evaluation(pixels_BCHW, torch.tensor(sizes, device=device))).cpu()
 

@@ -18,7 +18,7 @@ from pads.config import Config, Data, Network, lookup
 from pads.data.augment import AUGMENTATIONS, centre_boxes, normalise, resample
 from pads.data.benchmark import ImageList, QueryGallery, counted, listed
 from pads.data.prepare import read_data
-from pads.data.splits import split_roles
+from pads.data.splits import Roles, split_roles
 from pads.data.store import ImageStore, load_store, place_store
 from pads.errors import UserError
 
@@ -179,14 +179,8 @@ def load_views(config: Config, device: torch.device, watch: Watch) -> Views:
 
     train = decoded(benchmark.train, "training images")
     usable_N = in_pairs(train, watch)
-    roles = split_roles(
-        train.labels_N.cpu().numpy()[usable_N],
-        selection_share=0.0 if data.paper_protocol or benchmark.selection else data.selection_share,
-        reward_share=data.reward_share,
-        reward_split=data.reward_split,
-        reward_pick=data.reward_pick,
-        seed=data.split_seed,
-    )
+    selection_share = 0.0 if data.paper_protocol or benchmark.selection else data.selection_share
+    roles = roles_of(data, train.labels_N.cpu().numpy()[usable_N], selection_share)
     watch("note", 0, {"notes": roles.notes})
     if benchmark.selection and not data.paper_protocol:
         store = decoded(benchmark.selection, "selection images")
@@ -199,6 +193,35 @@ def load_views(config: Config, device: torch.device, watch: Watch) -> Views:
         selection,
         view_of_test(benchmark.test, decoded, preprocessing, watch),
         (*benchmark.notes, *roles.notes),
+    )
+
+
+def load_selection(config: Config, device: torch.device, watch: Watch) -> View:
+    """The selection split alone, without decoding the images of the other roles where that can be known beforehand."""
+    data = config.data
+    benchmark, prepared = read_data(data)
+    if prepared is not None or data.skip_bad_images or data.paper_protocol:
+        return load_views(config, device, watch).selection
+    images = benchmark.selection
+    if images is None:
+        images = benchmark.train.subset(roles_of(data, benchmark.train.labels, data.selection_share).selection)
+    store = load_store(
+        images,
+        data.store_size,
+        progress=lambda done, total: watch("decoding", done, {"total": total, "what": "selection images"}),
+    )
+    preprocessing = Preprocessing.of(data, config.network, config.compiled)
+    return View.of(store.to(device), np.arange(len(store)), preprocessing)
+
+
+def roles_of(data: Data, labels_N: np.ndarray, selection_share: float) -> Roles:
+    return split_roles(
+        labels_N,
+        selection_share=selection_share,
+        reward_share=data.reward_share,
+        reward_split=data.reward_split,
+        reward_pick=data.reward_pick,
+        seed=data.split_seed,
     )
 
 

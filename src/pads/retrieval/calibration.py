@@ -1,0 +1,108 @@
+"""When two images show the same item: a distance for each precision, from the selection split of the run.
+
+Every image of the split searches all others. Its neighbours within a distance t are accepted; precision(t) is the share of
+the accepted that show the query's class: what a person who searches sees, and not what random pairs would give. Strangers
+are as dense as there are images, so for an index with s times the images of the split each stranger counts s times.
+
+Dimensions: N images of the split, K neighbours, P points of the curve.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pads.data.views import Watch, load_selection
+from pads.errors import UserError
+from pads.evaluate import embed
+from pads.metrics.neighbours import nearest_neighbours
+from pads.model import Model
+
+NUM_NEIGHBOURS = 100
+"""Of each image; what is farther away will not be accepted at any precision worth naming."""
+FEWEST_ACCEPTED = 20
+"""A precision that rests on fewer accepted neighbours is not claimed."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Accepted neighbours within a distance, of the query's class and of others, on the selection split."""
+
+    num_images: int
+    num_classes: int
+    distances_P: tuple[float, ...]
+    """Ascending."""
+    same_P: tuple[int, ...]
+    """Neighbours of the query's class below that distance."""
+    strangers_P: tuple[int, ...]
+    """Neighbours of other classes below it."""
+
+    def precisions(self, num_indexed: int) -> np.ndarray:
+        """Precision_P in an index of that many images."""
+        same_P, strangers_P = np.array(self.same_P, dtype=float), np.array(self.strangers_P, dtype=float)
+        accepted_P = same_P + strangers_P * max(1.0, num_indexed / self.num_images)
+        return np.divide(same_P, accepted_P, out=np.zeros_like(accepted_P), where=accepted_P > 0)
+
+    def point(self, precision: float, num_indexed: int) -> int | None:
+        """The farthest point of the curve that has the precision."""
+        check_precision(precision)
+        is_enough_P = np.add(self.same_P, self.strangers_P) >= FEWEST_ACCEPTED
+        good = np.flatnonzero((self.precisions(num_indexed) >= precision) & is_enough_P)
+        return int(good[-1]) if len(good) else None
+
+
+def check_precision(precision: float) -> None:
+    if not 0 < precision <= 1:
+        raise UserError(f"--precision is {precision}: the share that must be right, above 0 and at most 1, like 0.95.")
+
+
+def calibrate(embeddings_ND: Tensor, labels_N: Tensor) -> Calibration:
+    """The curve of a split."""
+    neighbours_NK = nearest_neighbours(embeddings_ND, NUM_NEIGHBOURS)
+    distances_NK = torch.stack(
+        [
+            (embeddings_ND[rows_K] - query_D).norm(dim=1)
+            for query_D, rows_K in zip(embeddings_ND, neighbours_NK, strict=True)
+        ]
+    )
+    is_same_NK = labels_N[neighbours_NK] == labels_N[:, None]
+    num_classes = len(labels_N.unique())
+    return Calibration(
+        len(labels_N), num_classes, *curve(distances_NK.flatten().cpu().numpy(), is_same_NK.flatten().cpu().numpy())
+    )
+
+
+def curve(distances: np.ndarray, is_same: np.ndarray) -> tuple[tuple[float, ...], tuple[int, ...], tuple[int, ...]]:
+    """Distances with the neighbours of the query's class and of others that are nearer.
+
+    One point for each number of strangers, the farthest that has no more of them; from 100 strangers on, one for every 2 %.
+    """
+    order = np.argsort(distances, kind="stable")
+    distances, same, strangers = distances[order], is_same[order].cumsum(), (~is_same[order]).cumsum()
+    ends = np.flatnonzero(np.append(distances[1:] > distances[:-1], True))  # those equally far are accepted together
+    last = np.append(strangers[ends[1:]] > strangers[ends[:-1]], True)
+    ends = ends[last]
+    steps = np.where(
+        strangers[ends] < 100, strangers[ends], 100 + np.log(np.maximum(strangers[ends], 100) / 100) / 0.02
+    )
+    ends = ends[np.append(np.diff(np.floor(steps)) > 0, True)]
+    following = np.minimum(ends + 1, len(distances) - 1)
+    between = np.where(following > ends, (distances[ends] + distances[following]) / 2, np.nextafter(distances[ends], 9))
+    return tuple(between.tolist()), tuple(same[ends].tolist()), tuple(strangers[ends].tolist())
+
+
+def calibrate_run(model: Model, watch: Watch) -> Calibration | str:
+    """The curve of the run's selection split, or a sentence that says why there is none."""
+    data = model.config.data
+    if data.paper_protocol:
+        return "The run selected its epoch on the test split and has no selection split to calibrate on."
+    try:
+        view = load_selection(model.config, next(model.network.parameters()).device, watch)
+    except UserError as error:
+        return f"The images of the run, to calibrate on, could not be read: {error}"
+    if len(view) == 0:
+        return "The run has no selection split to calibrate on."
+    return calibrate(*embed(model.network, view))
