@@ -60,7 +60,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pads {pads.__version__}")
     parser.set_defaults(command=None)
     commands = parser.add_subparsers(metavar="COMMAND")
-    for add in (add_train, add_recipes, add_evaluate, add_prepare, add_bench):
+    for add in (add_train, add_recipes, add_evaluate, add_prepare, add_serve, add_bench):
         add(commands)
     return parser
 
@@ -142,6 +142,21 @@ def add_bench(commands: Commands) -> None:
     bench.add_argument("--steps", type=int, default=600, help="training steps of each measurement (default: 600)")
     bench.add_argument("--out", metavar="FILE", default="bench.json", help="where the figures go (default: bench.json)")
     bench.set_defaults(command=bench_command)
+
+
+def add_serve(commands: Commands) -> None:
+    serve = commands.add_parser(
+        "serve",
+        help="a page to search an index, or to watch a run",
+        description="A page and an HTTP API to search an index, or to watch a run and search its test images.",
+    )
+    serve.add_argument("path", metavar="INDEX|RUN", help="an index folder, or a run folder, also while it is trained")
+    serve.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: this machine alone)")
+    serve.add_argument("--port", type=int, default=8420, help="0 for any free one (default: 8420)")
+    serve.add_argument(
+        "--follow-links", action="store_true", help="show images that are links out of the folder of the index, too"
+    )
+    serve.set_defaults(command=serve_command)
 
 
 class Parser(argparse.ArgumentParser):
@@ -245,6 +260,12 @@ def prepare_command(options: argparse.Namespace) -> None:
         print(note)
     counts = ", ".join(f"{split} {len(images):,}" for split, images in split_lists(prepared.benchmark).items())
     print(f"{prepared.path} holds {options.dataset} ({counts}), decoded and verified.")
+
+
+def serve_command(options: argparse.Namespace) -> None:
+    from pads.web import serve
+
+    serve(options.path, host=options.host, port=options.port, follow_links=options.follow_links)
 
 
 def bench_command(options: argparse.Namespace) -> None:

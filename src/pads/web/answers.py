@@ -14,7 +14,8 @@ class About(BaseModel):
     run: bool = Field(description="whether there is a run to look at: /api/run")
     state: str = Field(description="ready (to be searched), training, building (the index) or failed")
     reason: str = Field(description="why it failed")
-    done: int = Field(description="images embedded so far, while building")
+    doing: str = Field(description="what is being done, while building")
+    done: int = Field(description="images so far")
     total: int
     max_bytes: int = Field(description="of an upload")
     max_pixels: int = Field(description="of an uploaded image")
@@ -45,6 +46,10 @@ class ImageRow(BaseModel):
     row: int
     label: str | None
     path: str = Field(description="relative to the folder of the index")
+
+
+class Sample(BaseModel):
+    found: list[ImageRow]
 
 
 class Neighbour(ImageRow):

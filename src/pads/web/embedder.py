@@ -12,7 +12,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from pads.model import Model
 from pads.web.pictures import NUM_DECODERS, uploaded_square
@@ -40,9 +39,7 @@ class Embedder:
 
     async def embed(self, data: bytes) -> np.ndarray:
         size = self.model.preprocessing.store_size
-        square, original = await asyncio.get_running_loop().run_in_executor(
-            self.decoders, uploaded_square, data, size
-        )
+        square, original = await asyncio.get_running_loop().run_in_executor(self.decoders, uploaded_square, data, size)
         upload = Waiting(square, original, Future())
         self.waiting.put(upload)
         return await asyncio.wrap_future(upload.vector)
@@ -55,8 +52,11 @@ class Embedder:
     def _work(self) -> None:
         while (batch := self._next_batch()) is not None:
             batch = [upload for upload in batch if upload.vector.set_running_or_notify_cancel()]
+            if not batch:  # nobody waits any more
+                continue
             try:
-                vectors_BD = embed_squares(self.model, [b.square for b in batch], [b.size for b in batch])
+                squares, sizes, _ = zip(*batch, strict=True)
+                vectors_BD = self.model.embed_squares(squares, sizes).numpy()
             except Exception as error:  # whoever waits is told; the next batch may fare better
                 for upload in batch:
                     upload.vector.set_exception(error)
@@ -73,14 +73,3 @@ class Embedder:
                 return None
             batch.append(upload)
         return batch
-
-
-@torch.no_grad()
-def embed_squares(model: Model, squares: list[np.ndarray], sizes: list[tuple[int, int]]) -> np.ndarray:
-    """What `model.embed` does with images, for images that are decoded."""
-    if not squares:
-        return np.empty((0, model.config.network.embedding_dim), dtype=np.float32)
-    device = next(model.network.parameters()).device
-    pixels_BCHW = torch.from_numpy(np.stack(squares)).to(device)
-    inputs_BCHW = model.preprocessing.for_evaluation(pixels_BCHW, torch.tensor(sizes, device=device))
-    return model.network(inputs_BCHW).float().cpu().numpy()

@@ -111,15 +111,11 @@ def write_layout(file: Path, layout: Layout, version: str) -> None:
 
 def main(given: str, made: str) -> None:
     """In a process of its own, since laying out holds Python's lock for seconds, and the page is to answer meanwhile."""
-    os.nice(10)
-    vectors_ND = np.load(given)
-    if len(vectors_ND) < 3:  # nothing to lay out
-        xy, method = np.column_stack([np.arange(len(vectors_ND)), np.zeros(len(vectors_ND))]), "in a row"
-    else:
-        from pads.reports.projection import project
+    from pads.reports.projection import project
 
-        xy, method = project(vectors_ND)
-    np.savez(made, xy=np.asarray(xy, dtype=np.float64), method=method)
+    os.nice(10)
+    xy_M2, method = project(np.load(given))
+    np.savez(made, xy=xy_M2, method=method.upper())
 
 
 if __name__ == "__main__":

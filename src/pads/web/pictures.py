@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from starlette.exceptions import HTTPException
 
 from pads.data.store import BadImage, read_square, reason, upright_draft, upright_rgb
 
-FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 """Nothing else is opened: some of Pillow's readers start other programs."""
 SHOWN_AS = {"JPEG": "image/jpeg", "MPO": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF": "image/gif"}
 """What every browser shows as it is."""
@@ -35,9 +35,10 @@ def format_of(source: Path | BinaryIO) -> str:
         num_pixels, name = MAX_PIXELS + 1, ""
     except FileNotFoundError as error:
         raise HTTPException(404, "the file is gone since the index was made.") from error
+    except UnidentifiedImageError as error:
+        raise HTTPException(415, "this is not an image, or none of JPEG, PNG, WebP, GIF, BMP and TIFF.") from error
     except Exception as error:  # Pillow's readers raise whatever they stumble over in a broken file
-        what = "not an image that can be read (JPEG, PNG, WebP, GIF, BMP or TIFF)"
-        raise HTTPException(415, f"the file is {what}: {reason(error)}.") from error
+        raise HTTPException(415, f"the image cannot be read: {reason(error)}.") from error
     if num_pixels > MAX_PIXELS:
         most = MAX_PIXELS // 1_000_000
         raise HTTPException(413, f"the image has more than {most} million pixels: take a smaller one.")
@@ -49,9 +50,9 @@ def uploaded_square(data: bytes, size: int) -> tuple[np.ndarray, tuple[int, int]
     format_of(BytesIO(data))
     with decoding:
         try:
-            return read_square(BytesIO(data), size)  # type: ignore[arg-type]
+            return read_square(BytesIO(data), size)
         except BadImage as error:
-            raise HTTPException(415, f"the image is damaged: {error.reason}.") from error
+            raise HTTPException(415, f"the image cannot be read: {error.reason}.") from error
 
 
 def thumbnail(path: Path) -> bytes:
@@ -62,7 +63,7 @@ def thumbnail(path: Path) -> bytes:
             with Image.open(path, formats=FORMATS) as image:
                 small, _ = upright_draft(image, THUMBNAIL_SIZE)
         except Exception as error:
-            raise HTTPException(415, f"the image is damaged: {reason(error)}.") from error
+            raise HTTPException(415, f"the image cannot be read: {reason(error)}.") from error
         small.thumbnail((THUMBNAIL_SIZE, THUMBNAIL_SIZE))
     out = BytesIO()
     small.save(out, "JPEG", quality=85)
@@ -80,12 +81,13 @@ def shown(path: Path) -> tuple[bytes, str]:
     return out.getvalue(), "image/png"
 
 
-def file_below(root: Path, name: str, follow_links: bool) -> Path:
-    """The file of that name below root; one that lies elsewhere is refused, a link too unless links are followed."""
+def file_below(root: Path, name: str, links_to: frozenset[Path] | None = frozenset()) -> Path:
+    """The file of that name below root; a link out of root must lead to one of these files (None: to any)."""
     path = Path(os.path.normpath(root / name))
-    is_below = path.is_relative_to(root) if follow_links else path.resolve().is_relative_to(root.resolve())
-    if not is_below:
-        is_link = path.is_relative_to(root)
-        advice = "; start the server with --follow-links to show such links" if is_link else ""
-        raise HTTPException(403, f"the image lies outside the folder of the index, and is not shown{advice}.")
+    if not path.is_relative_to(root):
+        raise HTTPException(403, "the image lies outside the folder of the index, and is not shown.")
+    file = path.resolve()
+    if links_to is not None and file not in links_to and not file.is_relative_to(root.resolve()):
+        advice = "start the server with --follow-links to show such images"
+        raise HTTPException(403, f"the image is a link out of the folder of the index, and is not shown: {advice}.")
     return path

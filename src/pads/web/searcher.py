@@ -19,14 +19,15 @@ from pads.web.embedder import Embedder
 from pads.web.maps import Map
 from pads.web.pictures import file_below, thumbnail
 
-PRECISIONS = (0.8, 0.9, 0.95, 0.99)
+PRECISIONS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Those the page offers for "same item"."""
 KEPT_THUMBNAILS = 4096
 
 
 class Searcher:
-    def __init__(self, index: Index, *, follow_links: bool = False) -> None:
-        self.index, self.follow_links = index, follow_links
+    def __init__(self, index: Index, *, links_to: frozenset[Path] | None = frozenset()) -> None:
+        """Images that are links out of the folder of the index are shown if they lead to these files; None for any."""
+        self.index, self.links_to = index, links_to
         self.version = version_of(index)
         self.paths = [printable(path) for path in index.paths]
         self.labels = [None if label is None else printable(label) for label in index.labels]
@@ -82,7 +83,7 @@ class Searcher:
         return row
 
     def file(self, row: int) -> Path:
-        return file_below(self.index.root, self.index.paths[self.check_row(row)], self.follow_links)
+        return file_below(self.index.root, self.index.paths[self.check_row(row)], self.links_to)
 
     def _thumbnail(self, row: int) -> bytes:
         return thumbnail(self.file(row))
@@ -100,7 +101,9 @@ class Searcher:
             return None
         threshold = self.index.threshold(precision)
         if threshold is None:
-            raise HTTPException(409, f"this index has no threshold for a precision of {precision:g}: leave precision out.")
+            raise HTTPException(
+                409, f"this index has no threshold for a precision of {precision:g}: leave precision out."
+            )
         return threshold
 
     def near_row(self, row: int, k: int, label: str | None, precision: float | None) -> dict[str, Any]:
@@ -131,13 +134,24 @@ class Searcher:
             "same_item": None if threshold is None else distance <= threshold,
         }
 
+    def sample(self, k: int, label: str | None, seed: int) -> list[dict[str, Any]]:
+        """Images to begin with, at random; the same for the same seed."""
+        self.check_label(label)
+        rows = (
+            [row for row, own in enumerate(self.labels) if own == label]
+            if label is not None
+            else range(len(self.paths))
+        )
+        picked = np.random.default_rng(seed).choice(len(rows), min(k, len(rows)), replace=False)
+        return [self.about(rows[at]) for at in np.sort(picked)]
+
     def about(self, row: int) -> dict[str, Any]:
         return {"row": self.check_row(row), "label": self.labels[row], "path": self.paths[row]}
 
 
 def version_of(index: Index) -> str:
     """Changes with the vectors and the paths: what browsers and the map remember is of this version."""
-    digest = hashlib.sha256(np.ascontiguousarray(index.vectors_ND).tobytes())
+    digest = hashlib.sha256(np.ascontiguousarray(index.vectors_ND).data)
     digest.update("\0".join(index.paths).encode("utf-8", "surrogateescape"))
     digest.update("\0".join(label or "" for label in index.labels).encode("utf-8", "surrogateescape"))
     return digest.hexdigest()[:16]

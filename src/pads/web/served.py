@@ -9,31 +9,41 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from pads.errors import UserError
-from pads.retrieval.index import Index, build_index
+from pads.retrieval.index import MANIFEST, Index, build_index
 from pads.runs import RunFolder
 from pads.web.live import LiveRun
 from pads.web.searcher import Searcher, printable
+from pads.web.testimages import files_of, link_test_images
 
 SECONDS_BETWEEN_LOOKS = 1.0
 """At a run that is not finished."""
 
 
 class Served:
-    """`state` is ready when there is something to search in; before: training, building, or failed."""
+    """`state` is ready when there is something to search in; before that: training, building, or failed."""
 
     def __init__(self, path: Path | str, *, follow_links: bool = False) -> None:
-        self.path, self.follow_links = Path(path), follow_links
+        self.path, self.follow_links = Path(path).expanduser(), follow_links
         self.run: LiveRun | None = None
         self.searcher: Searcher | None = None
-        self.state, self.reason, self.done, self.total = "building", "", 0, 0
+        self.state, self.reason = "building", ""
+        self.doing, self.done, self.total = "reading the data set", 0, 0
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="run", daemon=True)
-        if (self.path / "config.json").is_file():
+        if (self.path / MANIFEST).is_file():
+            self._search_in(Index.open(self.path), frozenset())
+        elif (self.path / "config.json").is_file():
             self.run = LiveRun(RunFolder.open(self.path))
             self.state = "building" if self.run.run.is_finished else "training"
             self._thread.start()
         else:
-            self._search_in(Index.open(self.path))
+            what = "is neither an index nor a run" if self.path.exists() else "does not exist"
+            raise UserError(f"{path} {what}: give what `pads index RUN IMAGES --out INDEX` or `pads train` has made.")
+
+    @property
+    def index_path(self) -> Path:
+        """Of the test images of a run."""
+        return self.path / "index"
 
     def close(self) -> None:
         self._closed.set()
@@ -46,6 +56,7 @@ class Served:
             "run": self.run is not None,
             "state": self.state,
             "reason": self.reason,
+            "doing": self.doing,
             "done": self.done,
             "total": self.total,
         }
@@ -56,24 +67,25 @@ class Served:
             return self.searcher
         sentences = {
             "training": "the run is still training; its test images can be searched when it has finished.",
-            "building": f"the index over the test images is being built: {self.done:,} of {self.total:,} images.",
+            "building": f"the index over the test images is being built ({self.doing}: {self.done:,} of {self.total:,}).",
             "failed": f"the index over the test images could not be built: {self.reason}",
         }
         raise HTTPException(503, sentences[self.state])
 
-    def _search_in(self, index: Index) -> None:
-        self.searcher = Searcher(index, follow_links=self.follow_links)
+    def _search_in(self, index: Index, links_to: frozenset[Path]) -> None:
+        self.searcher = Searcher(index, links_to=None if self.follow_links else links_to)
         self.state = "ready"
 
     def _follow(self) -> None:
         """Waits for the end of the training, then builds the index, unless it is there."""
         assert self.run is not None
-        while not self.run.run.is_finished:
+        run = self.run.run
+        while not run.is_finished:
             if self._closed.wait(SECONDS_BETWEEN_LOOKS):
                 return
         self.state = "building"
         try:
-            self._search_in(self._test_index(self.run.run))
+            self._search_in(self._test_index(run), files_of(run))
         except UserError as error:
             self.reason, self.state = str(error), "failed"
         except Exception as error:
@@ -81,8 +93,9 @@ class Served:
             raise
 
     def _test_index(self, run: RunFolder) -> Index:
-        folder = run.path / "index"
-        raise NotImplementedError(folder, build_index)
+        if (self.index_path / MANIFEST).is_file():
+            return Index.open(self.index_path)
+        return build_index(run, link_test_images(run), self.index_path, progress=self._progress)
 
-    def _progress(self, done: int, total: int) -> None:
-        self.done, self.total = done, total
+    def _progress(self, doing: str, done: int, total: int) -> None:
+        self.doing, self.done, self.total = doing, done, total

@@ -26,12 +26,8 @@ from pads.web import answers, pictures
 from pads.web.guard import EVERYWHERE, MAX_BYTES, Guard, is_loopback
 from pads.web.served import Served
 
-STATIC = {
-    "app.js": "text/javascript",
-    "docs.js": "text/javascript",
-    "style.css": "text/css",
-    "icon.svg": "image/svg+xml",
-}
+SCRIPTS = ("app.js", "docs.js", "dom.js", "map.js", "run.js", "search.js")
+STATIC = {**dict.fromkeys(SCRIPTS, "text/javascript"), "style.css": "text/css", "icon.svg": "image/svg+xml"}
 PAGES = {"/": "index.html", "/docs": "docs.html"}
 MOST_NEIGHBOURS = 1000
 A_DAY = 86_400
@@ -44,7 +40,9 @@ REPORT_POLICY = (
 Row = Annotated[int, Query(description="an image of the index, by its row")]
 K = Annotated[int, Query(ge=1, le=MOST_NEIGHBOURS, description="how many neighbours")]
 LabelName = Annotated[str | None, Query(description="search in this class alone")]
-Precision = Annotated[float | None, Query(gt=0, le=1, description='marks neighbours as "same item" with this precision')]
+Precision = Annotated[
+    float | None, Query(gt=0, le=1, description='marks neighbours as "same item" with this precision')
+]
 Upload = Annotated[UploadFile, File(description="JPEG, PNG, WebP, GIF, BMP or TIFF")]
 Version = Annotated[str | None, Query(description="of /api/index: lets a browser keep the image")]
 
@@ -64,7 +62,9 @@ def bound_socket(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 65535:
         raise UserError(f"--port must lie between 0 and 65535 (0 for any free one), and is {port}.")
     try:
-        family, _, _, _, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        family, _, _, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
         return socket.create_server(address[:2], family=family, backlog=2048)
     except socket.gaierror as error:
         raise UserError(f"--host {host}: this is not a name or an address of this machine.") from error
@@ -73,7 +73,9 @@ def bound_socket(host: str, port: int) -> socket.socket:
             raise UserError(f"port {port} of {host} is taken: give another --port, or 0 for any free one.") from error
         if error.errno == errno.EACCES:
             raise UserError(f"port {port} needs the rights of the administrator: give a --port above 1023.") from error
-        raise UserError(f"--host {host}: {(error.strerror or str(error)).lower()}; give an address of this machine.") from error
+        raise UserError(
+            f"--host {host}: {(error.strerror or str(error)).lower()}; give an address of this machine."
+        ) from error
 
 
 def greeting(served: Served, host: str, port: int) -> list[str]:
@@ -82,7 +84,9 @@ def greeting(served: Served, host: str, port: int) -> list[str]:
     if served.state == "training":
         sentences.append("The run is still training: its curves move, and its test images can be searched at the end.")
     elif served.state == "building":
-        sentences.append(f"Its test images are searched with an index in {served.index_path}, which is built if missing.")
+        sentences.append(
+            f"Its test images are searched with an index in {served.index_path}, which is built if missing."
+        )
     if not is_loopback(host):
         sentences.append("Whoever reaches this port can see the images and search them: there is no password.")
     return sentences
@@ -127,13 +131,13 @@ def add_api(app: FastAPI, served: Served) -> None:
         return answers.Contents(**served.ready().contents())
 
     @app.get("/api/search")
-    def search_by_row(
-        row: Row, k: K = 24, label: LabelName = None, precision: Precision = None
-    ) -> answers.Found:
+    def search_by_row(row: Row, k: K = 24, label: LabelName = None, precision: Precision = None) -> answers.Found:
         """The nearest neighbours of an image of the index, without itself."""
         searcher, start = served.ready(), time.perf_counter()
         found = searcher.near_row(row, k, label, precision)
-        return answers.Found(query=searcher.about(row), **found, embedding_ms=0, search_ms=ms_since(start))
+        return answers.Found(
+            query=answers.ImageRow(**searcher.about(row)), **found, embedding_ms=0, search_ms=ms_since(start)
+        )
 
     @app.post("/api/search")
     async def search_by_upload(
@@ -146,6 +150,11 @@ def add_api(app: FastAPI, served: Served) -> None:
         embedding_ms, start = ms_since(start), time.perf_counter()
         found = await run_in_threadpool(searcher.near, vector_D, k, label, precision)
         return answers.Found(query=None, **found, embedding_ms=embedding_ms, search_ms=ms_since(start))
+
+    @app.get("/api/sample")
+    def sample(k: K = 24, label: LabelName = None, seed: Annotated[int, Query(ge=0)] = 0) -> answers.Sample:
+        """Images of the index at random, to begin with."""
+        return answers.Sample(found=[answers.ImageRow(**each) for each in served.ready().sample(k, label, seed)])
 
     @app.post("/api/embed")
     async def embed(image: Upload) -> answers.Embedded:
@@ -165,7 +174,9 @@ def add_api(app: FastAPI, served: Served) -> None:
             raise HTTPException(404, "an index is being served, not a run.")
         answer = served.run.answer()
         tag = f'"{answer["version"]}"'
-        return Response(status_code=304, headers={"ETag": tag}) if if_none_match == tag else plain_json(answer, ETag=tag)
+        return (
+            Response(status_code=304, headers={"ETag": tag}) if if_none_match == tag else plain_json(answer, ETag=tag)
+        )
 
 
 def add_images(app: FastAPI, served: Served) -> None:

@@ -47,9 +47,9 @@ async function untilReady() {
 let routed = "";
 
 function route() {
-  const address = location.hash;
-  if (routed === address + about.state) return; // going back tells twice
-  routed = address + about.state;
+  const here = `${location.hash} ${index !== null}`;
+  if (routed === here) return; // going back tells twice
+  routed = here;
   hideError();
   const known = ["search", "map", ...(about.run ? ["run"] : [])];
   const view = known.includes(place().view) ? place().view : "search";

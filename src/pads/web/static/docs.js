@@ -31,6 +31,10 @@ function parametersOf(operation) {
 function answerOf(operation, schemas) {
   const schema = operation.responses["200"]?.content?.["application/json"]?.schema;
   const shape = named(schema, schemas);
+  return properties(shape);
+}
+
+function properties(shape) {
   return Object.entries(shape?.properties ?? {}).map(([name, property]) => [name, `${typeOf(property)}${property.description ? `: ${property.description}` : ""}`]);
 }
 
@@ -54,6 +58,15 @@ function section(verb, path, operation, schemas) {
   return box;
 }
 
+// The parts that answers are made of.
+function shapes(schemas) {
+  const box = make("section", { class: "panel" }, make("h2", {}, "Shapes"));
+  for (const name of ["ImageRow", "Neighbour", "Label", "Threshold"]) {
+    box.append(make("p", { class: "small" }, name), listed(properties(schemas[name])));
+  }
+  return box;
+}
+
 async function start() {
   const api = await ask("/openapi.json");
   const schemas = api.components.schemas;
@@ -61,6 +74,7 @@ async function start() {
   for (const [path, verbs] of Object.entries(api.paths)) {
     for (const [verb, operation] of Object.entries(verbs)) $("#docs").append(section(verb, path, operation, schemas));
   }
+  $("#docs").append(shapes(schemas));
 }
 
 $("#error button").addEventListener("click", hideError);

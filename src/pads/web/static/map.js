@@ -5,7 +5,7 @@ import { addressOfRow, currentLabel, currentRows } from "./search.js";
 
 const POLL = 1500;
 const REACH = 16; // pixels from the pointer to a dot
-const CLOSEST = 400;
+const CLOSEST = 80;
 const MOST_THUMBNAILS = 140;
 
 let index, points = null;
@@ -224,11 +224,11 @@ function drawNow() {
   }
   const { paint, ring } = palette();
   const emphasised = classInFocus();
-  const radius = Math.min(7, Math.max(2, 1.4 + 90 / Math.sqrt(points.rows.length) / 3 + Math.log2(camera.zoom)));
+  const radius = Math.min(7, Math.max(2, 2 + 30 / Math.sqrt(points.rows.length) + 0.7 * Math.log2(camera.zoom)));
   const side = Math.min(88, Math.sqrt((width * height) / Math.max(visible.length, 1)) * 0.5);
   const showThumbnails = visible.length <= MOST_THUMBNAILS && side >= 24;
   for (const [at, x, y] of visible) {
-    pen.globalAlpha = emphasised === null || points.labels[at] === emphasised ? 0.9 : 0.16;
+    pen.globalAlpha = emphasised === null || points.labels[at] === emphasised ? 0.9 : 0.28;
     pen.fillStyle = paint(points.labels[at]);
     if (showThumbnails && drawThumbnail(pen, at, x, y, side)) continue;
     pen.beginPath();
@@ -260,8 +260,10 @@ function drawThumbnail(pen, at, x, y, side) {
   if (!image.naturalWidth) return false;
   const shrink = side / Math.max(image.naturalWidth, image.naturalHeight);
   const [w, h] = [image.naturalWidth * shrink, image.naturalHeight * shrink];
-  pen.fillRect(x - w / 2 - 2, y - h / 2 - 2, w + 4, h + 4);
   pen.drawImage(image, x - w / 2, y - h / 2, w, h);
+  pen.strokeStyle = pen.fillStyle;
+  pen.lineWidth = 2;
+  pen.strokeRect(x - w / 2 - 1, y - h / 2 - 1, w + 2, h + 2);
   return true;
 }
 

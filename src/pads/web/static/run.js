@@ -58,7 +58,7 @@ function drawRun() {
   else bar.removeAttribute("value");
   drawFigures($(".figures", box));
   drawDistribution($(".distribution", box));
-  const names = Object.keys(run.curves).filter((name) => run.curves[name].steps.length);
+  const names = Object.keys(run.curves).sort((a, b) => importance(a) - importance(b));
   drawCurves($(".curves", box), names);
   $(".empty", box).hidden = names.length > 0;
 }
@@ -88,25 +88,48 @@ function ago(seconds) {
 
 const SHOWN = ["recall@1", "recall@2", "recall@4", "recall@8", "map@r", "nmi"];
 const ROWS = ["raw pixels", "untrained", "trained"];
-const TITLES = { "map@r": "MAP@R", nmi: "NMI", "r-precision": "R-precision" };
-const title = (name) => TITLES[name] ?? name.replace("recall@", "R@");
+const METRICS = { "map@r": "MAP@R", nmi: "NMI", "r-precision": "R-precision", intra: "Distance within classes", inter: "Distance between classes" };
+const TITLES = {
+  loss: "Loss",
+  reward: "Reward of the policy",
+  violation_share: "Triplets that violate the margin",
+  negative_of_class_share: "Negatives of the anchor's class",
+  positive_is_anchor_share: "Positives that are the anchor",
+  negative_distance: "Mean distance of the negatives",
+  perplexity: "Perplexity of the distribution",
+  clipped_share: "Bins at a bound",
+  policy_entropy: "Entropy of the policy",
+  images_per_second: "Images a second",
+  learning_rate: "Learning rate",
+};
+const FIRST = ["selection/recall@1", "test/recall@1", "loss", "reward/recall@1", "reward/nmi", "reward", "selection/map@r", "test/map@r"];
+
+const metricTitle = (name) => METRICS[name] ?? name.replace("recall@", "R@");
+
+function title(name) {
+  const [split, metric] = name.split("/");
+  return metric ? `${metricTitle(metric)}, ${split} split` : (TITLES[name] ?? name);
+}
+
+const importance = (name) => (FIRST.includes(name) ? FIRST.indexOf(name) : FIRST.length);
 
 function drawFigures(box) {
   if (!run.figures) return box.replaceChildren();
   const rows = ROWS.filter((row) => run.figures[row]);
   const columns = SHOWN.filter((name) => name in run.figures[rows[0]]);
-  const head = make("tr", {}, make("td", {}), ...columns.map((name) => make("th", { scope: "col" }, title(name))));
+  const head = make("tr", {}, make("td", {}), ...columns.map((name) => make("th", { scope: "col" }, metricTitle(name))));
   const body = rows.map((row) =>
     make("tr", {}, make("th", { scope: "row" }, row), ...columns.map((name) => make("td", {}, (100 * run.figures[row][name]).toFixed(1)))),
   );
   const caption = make("caption", {}, `On the test images, in percent (protocol: ${run.protocol})`);
-  box.replaceChildren(make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Figures" }, make("table", {}, caption, make("thead", {}, head), make("tbody", {}, ...body))));
+  const table = make("table", {}, caption, make("thead", {}, head), make("tbody", {}, ...body));
+  box.replaceChildren(make("div", { class: "panel scroll", tabindex: "0", role: "region", "aria-label": "Figures" }, table));
 }
 
 // -- curves --------------------------------------------------------------------------------------------------------------
 
 const isShare = (name) => /recall|map@r|nmi|precision|share/i.test(name);
-const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [340, 150, 42, 10, 10, 22];
+const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [340, 150, 50, 10, 10, 22];
 
 function shownValue(name, value) {
   if (value === null) return "–";
@@ -135,16 +158,16 @@ function curve(name, { steps, values }, panel) {
   const tell = ([step, value], isLast) => (number.textContent = isLast ? shownValue(name, value) : `${shownValue(name, value)} at ${step.toLocaleString("en")}`);
   tell(last, true);
   const end = Math.max(run.step, last[0], 1);
-  const [low, high] = range(points.map(([, value]) => value));
+  const isSign = name === "reward";
+  const [low, high] = isSign ? [-1.1, 1.1] : range(points.map(([, value]) => value));
   const x = (step) => LEFT + ((WIDTH - LEFT - RIGHT) * step) / end;
   const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - (value - low) / (high - low));
-  for (const value of [low, (low + high) / 2, high]) {
+  for (const value of isSign ? [-1, 0, 1] : [low, (low + high) / 2, high]) {
     figure.append(svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value) }));
-    figure.append(svg("text", { class: "axis", x: LEFT - 5, y: y(value) + 3.5, "text-anchor": "end" }, tickText(name, value)));
+    figure.append(svg("text", { class: "axis", x: LEFT - 5, y: y(value) + 3.5, "text-anchor": "end" }, tickText(name, value, high - low)));
   }
   figure.append(svg("text", { class: "axis", x: LEFT, y: HEIGHT - 6 }, "0"));
   figure.append(svg("text", { class: "axis", x: WIDTH - RIGHT, y: HEIGHT - 6, "text-anchor": "end" }, `step ${end.toLocaleString("en")}`));
-  const isSign = points.every(([, value]) => [-1, 0, 1].includes(value));
   const path = isSign
     ? points.map(([step, value]) => `M${x(step).toFixed(1)} ${y(0).toFixed(1)}V${y(value).toFixed(1)}`).join("")
     : points.map(([step, value], i) => `${i ? "L" : "M"}${x(step).toFixed(1)} ${y(value).toFixed(1)}`).join("");
@@ -170,19 +193,20 @@ function curve(name, { steps, values }, panel) {
 function range(values) {
   let [low, high] = [Infinity, -Infinity];
   for (const value of values) [low, high] = [Math.min(low, value), Math.max(high, value)];
-  if (low === high) return [low - Math.max(Math.abs(low) * 0.1, 0.01), high + Math.max(Math.abs(high) * 0.1, 0.01)];
-  const room = 0.06 * (high - low);
-  return [low < 0 || low - room >= 0 ? low - room : 0, high + room];
+  const room = high > low ? 0.06 * (high - low) : 0.5 * Math.abs(high) || 1;
+  return [low >= 0 ? Math.max(0, low - room) : low - room, high + room];
 }
 
-function tickText(name, value) {
-  if (isShare(name)) return `${(100 * value).toFixed(Math.abs(value) < 0.1 ? 1 : 0)} %`;
-  return shownValue(name, Number(value.toPrecision(2)));
+function tickText(name, value, extent) {
+  const [number, unit] = isShare(name) ? [100 * value, " %"] : [value, ""];
+  const size = isShare(name) ? 100 * extent : extent;
+  if (size < 0.001 || Math.abs(number) >= 1e5) return number === 0 ? "0" : number.toExponential(1);
+  return number.toFixed(Math.max(0, Math.min(4, Math.ceil(1 - Math.log10(size))))) + unit;
 }
 
 // -- the distribution ------------------------------------------------------------------------------------------------------
 
-const [D_WIDTH, D_HEIGHT, D_LEFT, D_BOTTOM, D_TOP] = [720, 230, 44, 34, 14];
+const [D_HEIGHT, D_LEFT, D_BOTTOM, D_TOP] = [230, 50, 34, 14];
 
 function drawDistribution(box) {
   const { distribution, drawn } = run;
@@ -192,7 +216,7 @@ function drawDistribution(box) {
   if (!box.firstChild) {
     const slider = make("input", { type: "range", min: 0, "aria-label": "Step", oninput: () => chooseStep(Number(slider.value)) });
     const heat = make("canvas", { class: "heat", "aria-hidden": "true", onpointerdown: pickStep, onpointermove: (event) => event.buttons && pickStep(event) });
-    box.append(make("figcaption", {}, make("b", {}), make("span", { class: "number" })), make("div", { class: "bars" }), make("div", { class: "legend small" }), make("div", { class: "heat-frame" }, heat, make("span", { class: "cursor" })), slider, make("div", { class: "ends small" }, make("span", {}, "start"), make("span", {}, "lighter: drawn less, darker: drawn more often"), make("span", {}, "now")));
+    box.append(make("figcaption", {}, make("b", {}), make("span", { class: "number" })), make("div", { class: "bars" }), make("div", { class: "legend small" }), make("div", { class: "heat-frame" }, heat, make("span", { class: "cursor" })), slider, make("div", { class: "ends small" }, make("span", {}, "start"), make("span", {}, "far negatives above, near ones below; the stronger, the likelier"), make("span", {}, "now")));
   }
   $("figcaption b", box).textContent = distribution ? "Sampling distribution" : "Negatives that were drawn";
   const slider = $("input", box);
@@ -226,12 +250,13 @@ function drawBars(box) {
   const isNewest = at === main.steps.length - 1;
   $("figcaption .number", box).textContent = `step ${step.toLocaleString("en")}${isNewest ? ", the newest" : ""}`;
   const high = Math.max(...bars, ...(line ?? []), 1e-9) * 1.05;
+  const width = Math.max(260, $(".bars", box).clientWidth);
   const [low, far] = [main.edges[0], main.edges[main.edges.length - 1]];
-  const x = (value) => D_LEFT + ((D_WIDTH - D_LEFT - 8) * (value - low)) / (far - low);
+  const x = (value) => D_LEFT + ((width - D_LEFT - 8) * (value - low)) / (far - low);
   const y = (value) => D_TOP + (D_HEIGHT - D_TOP - D_BOTTOM) * (1 - value / high);
-  const figure = svg("svg", { viewBox: `0 0 ${D_WIDTH} ${D_HEIGHT}`, role: "img", "aria-label": "Probability of a negative by its distance from the anchor" });
+  const figure = svg("svg", { viewBox: `0 0 ${width} ${D_HEIGHT}`, role: "img", "aria-label": "Probability of a negative by its distance from the anchor" });
   for (const value of [0, high / 2, high]) {
-    figure.append(svg("line", { class: "grid", x1: D_LEFT, x2: D_WIDTH - 8, y1: y(value), y2: y(value) }));
+    figure.append(svg("line", { class: "grid", x1: D_LEFT, x2: width - 8, y1: y(value), y2: y(value) }));
     figure.append(svg("text", { class: "axis", x: D_LEFT - 6, y: y(value) + 3.5, "text-anchor": "end" }, `${(100 * value).toFixed(1)} %`));
   }
   bars.forEach((value, k) => {
@@ -243,10 +268,10 @@ function drawBars(box) {
     const path = line.map((value, k) => `${k ? "L" : "M"}${x(edges[k]).toFixed(1)} ${y(value).toFixed(1)}H${x(edges[k + 1]).toFixed(1)}`).join("");
     figure.append(svg("path", { class: "drawn", d: path }));
   }
-  for (let tick = Math.ceil(low * 5) / 5; tick <= far + 1e-9; tick += 0.2) {
+  for (let tick = Math.ceil(low * 5) / 5; tick <= far - 0.02; tick += 0.2) {
     figure.append(svg("text", { class: "axis", x: x(tick), y: D_HEIGHT - 18, "text-anchor": "middle" }, tick.toFixed(1)));
   }
-  figure.append(svg("text", { class: "axis", x: (D_LEFT + D_WIDTH) / 2, y: D_HEIGHT - 3, "text-anchor": "middle" }, "distance between anchor and negative"));
+  figure.append(svg("text", { class: "axis", x: (D_LEFT + width) / 2, y: D_HEIGHT - 3, "text-anchor": "middle" }, "distance between anchor and negative"));
   $(".bars", box).replaceChildren(figure);
   $(".legend", box).replaceChildren(...(line ? [make("span", { class: "key bin" }), "p of each bin", make("span", { class: "key drawn" }), "share that was drawn"] : []));
   $(".cursor", box).style.left = `${(100 * (at + 0.5)) / main.steps.length}%`;
@@ -276,4 +301,6 @@ function drawHeat(canvas, main) {
   pen.putImageData(pixels, 0, 0);
 }
 
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => run?.curves && !$("#run").hidden && drawRun());
+const redraw = () => run !== null && !$("#run").hidden && drawRun();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+window.addEventListener("resize", redraw);

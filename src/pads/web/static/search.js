@@ -157,7 +157,7 @@ function drawQuery({ row, upload }, answer) {
   }
   const query = answer?.query;
   $(".label bdi", box).textContent = query?.label ?? (upload !== null ? "Your image" : "\u00a0");
-  $(".path bdi", box).textContent = query?.path ?? (upload !== null ? uploads.get(upload).name : "\u00a0");
+  $(".path bdi", box).textContent = (query && withoutLabel(query)) ?? (upload !== null ? uploads.get(upload).name : "\u00a0");
   if (answer) {
     const embedded = upload !== null ? `Embedded in ${answer.embedding_ms.toFixed(0)} ms, searched` : "Searched";
     $("#timing").textContent = `${embedded} ${count(index.images, "image", "images")} in ${answer.search_ms.toFixed(1)} ms.`;
@@ -172,7 +172,7 @@ function drawCards() {
   $("#cards").replaceChildren(...cards.map((card) => make("li", {}, card)));
   $("#heading").textContent = heading(threshold);
   const room = asked().label === null ? index.images : (index.counts.get(asked().label) ?? 0);
-  $("#others").hidden = !sample || found.length >= room;
+  $("#others").hidden = !sample || Boolean(shown.failed) || found.length >= room;
   $("#more").hidden = sample || found.length < asked().k || found.length >= MOST;
   $("#nothing").hidden = found.length > 0 || Boolean(shown.failed);
   $("#nothing").textContent = sample ? "There are no images here." : "There is no other image to find here.";
@@ -197,9 +197,12 @@ function heading(threshold) {
 function nameLines({ label, path }) {
   return [
     make("span", { class: "label" }, make("bdi", { title: label ?? "" }, label ?? "no class")),
-    make("span", { class: "path" }, make("bdi", { title: path }, path)),
+    make("span", { class: "path" }, make("bdi", { title: path }, withoutLabel({ label, path }))),
   ];
 }
+
+// The folder of an image is its class, which stands above already.
+const withoutLabel = ({ label, path }) => (label !== null && path.startsWith(`${label}/`) ? path.slice(label.length + 1) : path);
 
 function sampleCard(each) {
   const text = `Search with ${each.path}${each.label === null ? "" : `, ${each.label}`}`;
