@@ -60,7 +60,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pads {pads.__version__}")
     parser.set_defaults(command=None)
     commands = parser.add_subparsers(metavar="COMMAND")
-    for add in (add_train, add_recipes, add_evaluate, add_prepare, add_serve, add_bench):
+    for add in (add_train, add_recipes, add_evaluate, add_prepare, add_serve, add_index, add_search, add_bench):
         add(commands)
     return parser
 
@@ -157,6 +157,48 @@ def add_serve(commands: Commands) -> None:
         "--follow-links", action="store_true", help="show images that are links out of the folder of the index, too"
     )
     serve.set_defaults(command=serve_command)
+
+
+def add_index(commands: Commands) -> None:
+    index = commands.add_parser(
+        "index",
+        help="embed a folder of images, to search it",
+        description="Embed the images below a folder with a trained run; run it again to go on, or to bring it up to date.",
+    )
+    index.add_argument("run", metavar="RUN", help="a run folder")
+    index.add_argument("images", metavar="IMAGES", help="a folder; its sub-folders are the labels")
+    index.add_argument("--out", metavar="INDEX", required=True, help="the index to make or to bring up to date")
+    index.add_argument("--checkpoint", choices=("selected", "last"), default="selected", help="default: selected")
+    index.add_argument("--rebuild", action="store_true", help="embed everything anew, also with another model")
+    index.add_argument(
+        "--data", metavar="DIR", help="where the run's own images are now, to calibrate on (default: as in training)"
+    )
+    index.add_argument("--device", default="auto", help="cpu, cuda, ... (default: auto)")
+    index.set_defaults(command=index_command)
+
+
+def add_search(commands: Commands) -> None:
+    search = commands.add_parser(
+        "search", help="find images that look alike", description="Find the images of an index that look like others."
+    )
+    search.add_argument("index", metavar="INDEX", help="what `pads index` made")
+    search.add_argument("queries", nargs="*", metavar="QUERY", help="an image file; any number of them")
+    search.add_argument(
+        "--from", metavar="FILE", dest="list_file", help="more queries, one path a line (-: standard input)"
+    )
+    search.add_argument("-k", type=int, default=10, help="neighbours of each query (default: 10)")
+    search.add_argument("--label", help="search only images with this label")
+    search.add_argument(
+        "--precision",
+        type=float,
+        default=0.95,
+        help="share of the neighbours called the same item that must be (default: 0.95)",
+    )
+    search.add_argument("--json", action="store_true", help="print JSON, a line for each query")
+    search.add_argument("--show", action="store_true", help="open a contact sheet")
+    search.add_argument("--sheet", metavar="FILE", help="write a contact sheet, such as sheet.png")
+    search.add_argument("--images", metavar="DIR", help="where the indexed images are now (default: where they were)")
+    search.set_defaults(command=search_command)
 
 
 class Parser(argparse.ArgumentParser):
@@ -279,3 +321,41 @@ def bench_command(options: argparse.Namespace) -> None:
     print_rows(rows(figures), f"{figures['network']} on {figures['device']}, batch {figures['batch']}")
     write(figures, Path(options.out))
     print(f"written to {options.out}")
+
+
+def index_command(options: argparse.Namespace) -> None:
+    from pads.display import progress_bars
+    from pads.retrieval import build_index
+    from pads.retrieval.index import described
+
+    notes: list[str] = []
+    with progress_bars() as show:
+        index = build_index(
+            options.run,
+            options.images,
+            options.out,
+            checkpoint=options.checkpoint,
+            rebuild=options.rebuild,
+            data=options.data,
+            device=options.device,
+            progress=show,
+            note=notes.append,
+        )
+    print("\n".join([*notes, *described(index)]))
+
+
+def search_command(options: argparse.Namespace) -> None:
+    from pads.retrieval.search import print_answers
+
+    print_answers(
+        options.index,
+        options.queries,
+        list_file=options.list_file,
+        k=options.k,
+        label=options.label,
+        precision=options.precision,
+        as_json=options.json,
+        show=options.show,
+        sheet=options.sheet,
+        images=options.images,
+    )

@@ -40,18 +40,29 @@ class Calibration:
     strangers_P: tuple[int, ...]
     """Neighbours of other classes below it."""
 
+    def stranger_factor(self, num_indexed: int) -> float:
+        """How often a stranger of the split counts in an index of that many images."""
+        return max(1.0, num_indexed / self.num_images)
+
     def precisions(self, num_indexed: int) -> np.ndarray:
         """Precision_P in an index of that many images."""
         same_P, strangers_P = np.array(self.same_P, dtype=float), np.array(self.strangers_P, dtype=float)
-        accepted_P = same_P + strangers_P * max(1.0, num_indexed / self.num_images)
+        accepted_P = same_P + strangers_P * self.stranger_factor(num_indexed)
         return np.divide(same_P, accepted_P, out=np.zeros_like(accepted_P), where=accepted_P > 0)
 
     def point(self, precision: float, num_indexed: int) -> int | None:
         """The farthest point of the curve that has the precision."""
         check_precision(precision)
-        is_enough_P = np.add(self.same_P, self.strangers_P) >= FEWEST_ACCEPTED
-        good = np.flatnonzero((self.precisions(num_indexed) >= precision) & is_enough_P)
+        good = np.flatnonzero((self.precisions(num_indexed) >= precision) & self.is_enough())
         return int(good[-1]) if len(good) else None
+
+    def best(self, num_indexed: int) -> float | None:
+        """The highest precision that any distance has; None if there is nothing to tell by."""
+        precisions_P = self.precisions(num_indexed)[self.is_enough()]
+        return float(precisions_P.max()) if len(precisions_P) else None
+
+    def is_enough(self) -> np.ndarray:
+        return np.add(self.same_P, self.strangers_P) >= FEWEST_ACCEPTED
 
 
 def check_precision(precision: float) -> None:

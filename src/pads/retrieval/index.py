@@ -35,11 +35,11 @@ import pads
 from pads.config import from_json, lookup, to_json
 from pads.data.benchmark import counted, listed
 from pads.data.views import Preprocessing
-from pads.errors import UserError
+from pads.errors import UserError, missing_extra
 from pads.model import Model, load
 from pads.parts import build_network, pick_device
 from pads.retrieval.calibration import Calibration, calibrate_run
-from pads.retrieval.engines import make_codes, nearest_of_all, needs_codes, pick_engine, ranked
+from pads.retrieval.engines import has_faiss, make_codes, nearest_of_all, needs_codes, pick_engine, ranked
 from pads.retrieval.files import Bad, Found, Read, Row, existing_images_folder, found_below, label_of, read_chunks
 from pads.runs import RunFolder
 from pads.runs.checkpoint import cannot_write, load_state, save_state, write_atomically
@@ -196,14 +196,16 @@ def build_index(
         manifest = {
             "format": FORMAT,
             "pads": pads.__version__,
-            "generation": 1 + (read_manifest(path)["generation"] if (path / MANIFEST).is_file() else 0),
             "run": str(run.path if isinstance(run, RunFolder) else run),
             "model": made_by,
             "root": str(root),
             "num_images": len(rows),
             "calibration": calibrated(model, before, tell),
         }
-        write_index(path, manifest, model, rows, known.vectors(rows))
+        if before is not None and rows == rows_before and needs_codes(len(rows)) == (before["codes"] is not None):
+            write_manifest(path, {**before, **manifest})
+        else:
+            write_index(path, manifest, model, rows, known.vectors(rows))
     return Index.open(path)
 
 
@@ -271,6 +273,22 @@ def changes_note(before: Sequence[Row], now: Sequence[Row]) -> str:
     return (
         f"{num_new:,} new, {num_changed:,} changed, {num_gone:,} gone, {len(now) - num_new - num_changed:,} as before."
     )
+
+
+def described(index: Index) -> list[str]:
+    """An index in a few sentences."""
+    labels = counted(len(index._rows_of_label), "label", "labels")
+    sentences = [f"{index.path} holds {counted(len(index), 'image', 'images')} ({labels}) of {shown(str(index.root))}."]
+    sentences.append(f"Search: {index.engine}.")
+    if not has_faiss():
+        sentences.append(f"{missing_extra('faiss', 'faiss')}, and searching will be faster.")
+    if index.calibration is None:
+        sentences.append(f"Same item or not cannot be said. {index.not_calibrated}")
+    else:
+        num_images, num_classes = index.calibration.num_images, index.calibration.num_classes
+        split = f"{num_images:,} images of {num_classes:,} classes"
+        sentences.append(f"Same item or not: calibrated on the run's selection split ({split}).")
+    return sentences
 
 
 def bad_files_note(bad: Mapping[str, str]) -> str:
@@ -398,33 +416,35 @@ class Pending:
 
 
 def write_index(
-    path: Path, manifest: dict[str, Any], model: Model, rows: Sequence[Row], vectors_ND: np.ndarray
+    path: Path, manifest: Mapping[str, Any], model: Model, rows: Sequence[Row], vectors_ND: np.ndarray
 ) -> None:
     """Writes the files of the next generation, then the manifest that names them; then the old ones go."""
-    generation, codes = manifest["generation"], None
+    generation = 1 + (read_manifest(path)["generation"] if (path / MANIFEST).is_file() else 0)
     files = {
         "model": f"model-{manifest['model'][:12]}.safetensors",
         "rows": f"rows-{generation}.json",
         "vectors": f"vectors-{generation}.npy",
     }
     if not (path / files["model"]).is_file():
-        state = {"network": model.network.state_dict(), "config": to_json(model.config)}
-        save_state(path / files["model"], state)
+        save_state(path / files["model"], {"network": model.network.state_dict(), "config": to_json(model.config)})
     write_atomically(path / files["rows"], json.dumps(rows))
     with writing(path / files["vectors"]) as file:
         np.save(file, vectors_ND)
-    if needs_codes(len(rows)):
+    codes = make_codes(vectors_ND) if needs_codes(len(rows)) else None
+    if codes is not None:
         files["codes"] = f"codes-{generation}.faiss"
-        made = make_codes(vectors_ND)
         with writing(path / files["codes"]) as file:
-            made.pop("content").tofile(file)
-        codes = made
-    write_atomically(path / MANIFEST, json.dumps({**manifest, "files": files, "codes": codes}, indent=2) + "\n")
-    kept = {MANIFEST, LOCK, *files.values()}
+            codes.pop("content").tofile(file)
+    write_manifest(path, {**manifest, "generation": generation, "files": files, "codes": codes})
+
+
+def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
+    """From here on the index is what the manifest says; whatever it does not name goes."""
+    write_atomically(path / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     for each in path.iterdir():
         if each.name == PENDING:
             shutil.rmtree(each)
-        elif each.name not in kept:
+        elif each.name not in (MANIFEST, LOCK, *manifest["files"].values()):
             each.unlink()
 
 
