@@ -10,15 +10,19 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import pads
 from pads.config import Config, lookup, to_json, with_settings
 from pads.errors import UserError
 from pads.recipes import RECIPES
 
+if TYPE_CHECKING:
+    from pads.runs import RunFolder
+
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 SPLITS = ("test", "selection", "reward", "train")
+MAPS = ("auto", "umap", "pca", "none")
 EXAMPLES = """examples:
   pads train emoji-pads
   pads train folder --data photos/ --set num_epochs=20
@@ -60,7 +64,17 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pads {pads.__version__}")
     parser.set_defaults(command=None)
     commands = parser.add_subparsers(metavar="COMMAND")
-    for add in (add_train, add_recipes, add_evaluate, add_prepare, add_serve, add_index, add_search, add_bench):
+    for add in (
+        add_train,
+        add_recipes,
+        add_evaluate,
+        add_prepare,
+        add_serve,
+        add_index,
+        add_search,
+        add_report,
+        add_bench,
+    ):
         add(commands)
     return parser
 
@@ -96,6 +110,7 @@ def add_train(commands: Commands) -> None:
     )
     train.add_argument("--plain", action="store_true", help="plain lines instead of the live display")
     train.add_argument("--tensorboard", action="store_true", help="write TensorBoard files into the run folder")
+    train.add_argument("--no-report", action="store_true", help="draw no report at the end")
     train.set_defaults(command=train_command)
 
 
@@ -112,6 +127,26 @@ def add_evaluate(commands: Commands) -> None:
     evaluate.add_argument("--checkpoint", choices=("selected", "last"), default="selected", help="default: selected")
     evaluate.add_argument("--json", action="store_true", help="print JSON, fractions instead of percentages")
     evaluate.set_defaults(command=evaluate_command)
+
+
+def add_report(commands: Commands) -> None:
+    report = commands.add_parser(
+        "report",
+        help="draw runs: one page, pictures and tables",
+        description="Draw runs: one page that opens from disk, pictures (PNG, SVG) and tables (CSV). Runs that differ in "
+        "their seed alone are drawn as one line with a band.",
+    )
+    report.add_argument("runs", nargs="+", metavar="RUN", help="a run folder, finished or not")
+    report.add_argument(
+        "--out", metavar="DIR", help="where report.html and report/ go, or NAME.html (default: the first run's folder)"
+    )
+    report.add_argument(
+        "--map", choices=MAPS, default="auto", help="of the test images (default: umap where it is installed, else pca)"
+    )
+    report.add_argument(
+        "--class", dest="classes", metavar="NAME", action="append", help="open the page of this class; may be repeated"
+    )
+    report.set_defaults(command=report_command)
 
 
 def add_prepare(commands: Commands) -> None:
@@ -230,7 +265,8 @@ def train_command(options: argparse.Namespace) -> None:
     from pads.train import train
 
     with watching(plain=options.plain, tensorboard=options.tensorboard) as watch:
-        train(config, options.run, watch=watch)
+        run = train(config, options.run, watch=watch)
+    report_at_the_end(run, options)
 
 
 def resume_command(options: argparse.Namespace) -> None:
@@ -251,6 +287,20 @@ def resume_command(options: argparse.Namespace) -> None:
         return
     with watching(plain=options.plain, tensorboard=options.tensorboard) as watch:
         resume(run, watch=watch)
+    report_at_the_end(run, options)
+
+
+def report_at_the_end(run: RunFolder, options: argparse.Namespace) -> None:
+    """The run is finished and stays so, whatever becomes of its pictures."""
+    if options.no_report:
+        return
+    try:
+        from pads.reports.report import write_report
+
+        print(f"Drawn in {write_report([run]).page}")
+    except (Exception, KeyboardInterrupt) as error:
+        why = str(error) or type(error).__name__
+        print(f"pads: the report was not drawn ({why}); try again with `pads report {run.path}`.", file=sys.stderr)
 
 
 def recipe_config(name: str) -> Config:
@@ -283,6 +333,17 @@ def evaluate_command(options: argparse.Namespace) -> None:
         print(json.dumps({"split": options.split, "protocol": protocol, **figures}, indent=2))
     else:
         print_table({"trained": figures}, f"{options.split} split, in percent (protocol: {protocol})")
+
+
+def report_command(options: argparse.Namespace) -> None:
+    from pads.reports.report import write_report
+
+    report = write_report(options.runs, options.out, map_method=options.map, classes=options.classes or [])
+    for note in report.notes:
+        print(f"note: {note}", file=sys.stderr)
+    print(
+        f"{report.page} ({report.page.stat().st_size / 1e6:.1f} MB), and {len(report.files)} files in {report.folder}"
+    )
 
 
 def prepare_command(options: argparse.Namespace) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from pads.config import Config, Data, Network, lookup
 from pads.data.augment import AUGMENTATIONS, centre_boxes, normalise, resample
 from pads.data.benchmark import ImageList, QueryGallery, counted, listed
-from pads.data.prepare import read_data
+from pads.data.prepare import Prepared, read_data
 from pads.data.splits import Roles, split_roles
 from pads.data.store import ImageStore, load_store, place_store
 from pads.errors import UserError
@@ -159,24 +159,7 @@ def load_views(config: Config, device: torch.device, watch: Watch) -> Views:
     data, preprocessing = config.data, Preprocessing.of(config.data, config.network, config.compiled)
     benchmark, prepared = read_data(data)
     watch("note", 0, {"notes": benchmark.notes})
-
-    def decoded(images: ImageList, what: str) -> ImageStore:
-        if prepared is not None:
-            store = prepared.store(images, skip_bad_images=data.skip_bad_images)
-        else:
-            store = load_store(
-                images,
-                data.store_size,
-                skip_bad_images=data.skip_bad_images,
-                progress=lambda done, total: watch("decoding", done, {"total": total, "what": what}),
-            )
-        if store.bad_images:
-            watch("note", 0, {"notes": (bad_images_note(store.bad_images),)})
-        placed, sentence = place_store(store, device, data.store_on, what=what)
-        if device.type != "cpu" or prepared is not None:
-            watch("note", 0, {"notes": (sentence,)})
-        return placed
-
+    decoded = decoder(data, prepared, device, watch)
     train = decoded(benchmark.train, "training images")
     usable_N = in_pairs(train, watch)
     selection_share = 0.0 if data.paper_protocol or benchmark.selection else data.selection_share
@@ -223,6 +206,38 @@ def roles_of(data: Data, labels_N: np.ndarray, selection_share: float) -> Roles:
         reward_pick=data.reward_pick,
         seed=data.split_seed,
     )
+
+
+def load_test_view(config: Config, device: torch.device, watch: Watch) -> View:
+    """The test split as `load_views` has it; the other images are not decoded."""
+    benchmark, prepared = read_data(config.data)
+    preprocessing = Preprocessing.of(config.data, config.network, config.compiled)
+    return view_of_test(benchmark.test, decoder(config.data, prepared, device, watch), preprocessing, watch)
+
+
+def decoder(
+    data: Data, prepared: Prepared | None, device: torch.device, watch: Watch
+) -> Callable[[ImageList, str], ImageStore]:
+    """Makes the store of a list of images, on its device: from what was prepared, else by decoding them."""
+
+    def decoded(images: ImageList, what: str) -> ImageStore:
+        if prepared is not None:
+            store = prepared.store(images, skip_bad_images=data.skip_bad_images)
+        else:
+            store = load_store(
+                images,
+                data.store_size,
+                skip_bad_images=data.skip_bad_images,
+                progress=lambda done, total: watch("decoding", done, {"total": total, "what": what}),
+            )
+        if store.bad_images:
+            watch("note", 0, {"notes": (bad_images_note(store.bad_images),)})
+        placed, sentence = place_store(store, device, data.store_on, what=what)
+        if device.type != "cpu" or prepared is not None:
+            watch("note", 0, {"notes": (sentence,)})
+        return placed
+
+    return decoded
 
 
 def view_of_test(

@@ -1,0 +1,287 @@
+"""The pictures of a report for a paper, PNG and SVG, by matplotlib; and the paper's Figures 2 and 5.
+
+Dimensions: T steps, K bins, M images shown.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pads.errors import UserError, missing_extra
+from pads.reports.curves import charts_of
+from pads.reports.gallery import SHOWN
+from pads.reports.groups import Group, grouped
+from pads.reports.heatmap import LOG_FLOOR, Progression, mean_progression
+from pads.reports.look import Look
+from pads.runs import RunFolder
+from pads.sampling import bin_distribution
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#555b63")
+"""Okabe and Ito's, which colour-blind people tell apart."""
+DASHES = ("-", "--", ":")
+QUERY, RIGHT, WRONG = "#e08300", "#00795a", "#c0392b"
+STYLE: Any = {
+    "font.size": 8,
+    "text.parse_math": False,  # a dollar sign in the name of a class begins no formula
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.hashsalt": "pads",
+    "svg.fonttype": "none",
+}
+
+
+def has_matplotlib() -> bool:
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def draw_figures(folder: Path, groups: Sequence[Group], look: Look | None) -> list[Path]:
+    """Every picture there is something for."""
+    rows = {group.label: (group.progression("distribution"), group.progression("drawn")) for group in groups}
+    written = []
+    if any(p or drawn for p, drawn in rows.values()):
+        written += draw_progressions(rows, folder)
+    written += draw_curves(groups, folder)
+    if look is not None:
+        written += draw_gallery(look, folder)
+        if look.xy_M2 is not None:
+            written += draw_map(look, folder)
+    return written
+
+
+def draw_curricula(rows: Mapping[str, Sequence[RunFolder]], folder: Path) -> list[Path]:
+    """The paper's Figure 5: a row for each curriculum, p(I_n|I_a) averaged over its runs, on linear and log scale."""
+    means = {label: mean_of_runs(label, runs) for label, runs in rows.items()}
+    with new_figure(7, 0.5 + 2.1 * len(means)) as (figure, save):
+        panels = figure.subplots(len(means), 2, squeeze=False)
+        for (label, mean), axes in zip(means.items(), panels, strict=True):
+            heat(figure, axes[0], mean, f"{label}, linear scale", is_drawn=False)
+            heat(figure, axes[1], mean, f"{label}, log scale", is_drawn=False, is_log=True)
+        return save(folder, "curricula")
+
+
+def mean_of_runs(label: str, runs: Sequence[RunFolder]) -> Progression:
+    series = [each for group in grouped(runs) for each in group.series]
+    made = [progression for each in series if (progression := Progression.of(each, "distribution")) is not None]
+    if not made:
+        raise UserError(f"no run of {label} samples by bins: name runs of a learned or a scheduled curriculum.")
+    return mean_progression(made)
+
+
+def draw_initial(folder: Path) -> list[Path]:
+    """The paper's Figure 2: the interval [lambda_min, lambda_max] in K equal bins u_k, each with its probability p_k."""
+    bins = bin_distribution()
+    edges, p_K = bins.edges.numpy(), bins.probabilities_K.numpy()
+    with new_figure(5, 2.7) as (figure, save):
+        axes = figure.subplots()
+        axes.bar(edges[:-1], p_K, np.diff(edges), align="edge", color=COLOURS[4], edgecolor="white", linewidth=0.6)
+        marked = 9
+        axes.bar(edges[marked], p_K[marked], np.diff(edges)[marked], align="edge", color=COLOURS[1], edgecolor="white")
+        axes.annotate(
+            f"$p_k$ = {100 * p_K[marked]:.1f} %",
+            (edges[marked : marked + 2].mean(), p_K[marked]),
+            (0.78, p_K.max() * 1.12),
+            arrowprops={"arrowstyle": "-", "color": COLOURS[1]},
+            va="center",
+            parse_math=True,
+        )
+        axes.text(
+            edges[marked : marked + 2].mean(), -0.006, "$u_k$", ha="center", va="top", color=COLOURS[1], parse_math=True
+        )
+        for edge, name in ((edges[0], r"$\lambda_{\min}$"), (edges[-1], r"$\lambda_{\max}$")):
+            axes.axvline(edge, color="#555b63", linestyle="--", linewidth=1)
+            axes.text(edge, p_K.max() * 1.3, f"{name} = {edge:.1f}", ha="center", va="bottom", parse_math=True)
+        axes.set(xlim=(0, 1.55), ylim=(0, p_K.max() * 1.28), xlabel="distance between anchor and negative")
+        axes.set_ylabel("probability of the bin")
+        axes.yaxis.set_major_formatter(percent)
+        axes.tick_params(axis="x", pad=12)
+        return save(folder, "initial-distribution")
+
+
+# -- the pictures of a report --------------------------------------------------------------------------------------------
+
+
+def draw_progressions(rows: Mapping[str, tuple[Progression | None, Progression | None]], folder: Path) -> list[Path]:
+    """A row for each group: p(I_n|I_a) on linear and log scale beside what was really drawn (paper, Fig. 1 and 4)."""
+    with new_figure(10, 0.5 + 2.3 * len(rows)) as (figure, save):
+        panels = figure.subplots(len(rows), 3, squeeze=False)
+        for (label, (p, drawn)), axes in zip(rows.items(), panels, strict=True):
+            heat(figure, axes[0], p, f"{label}: p, linear scale", is_drawn=False)
+            heat(figure, axes[1], p, f"{label}: p, log scale", is_drawn=False, is_log=True)
+            heat(figure, axes[2], drawn, f"{label}: negatives drawn", is_drawn=True)
+        return save(folder, "distribution")
+
+
+def heat(
+    figure: Any, axes: Any, progression: Progression | None, title: str, *, is_drawn: bool, is_log: bool = False
+) -> None:
+    from matplotlib.colors import LogNorm, Normalize
+
+    axes.set_title(title)
+    if progression is None or not len(progression.steps_T):
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, "this curriculum has no bins", ha="center", va="center", transform=axes.transAxes)
+        return
+    shares_TK, steps_T = progression.shares_TK, progression.steps_T
+    most = max(float(shares_TK.max()), 2 * LOG_FLOOR)
+    # p holds from its step on; what was drawn was drawn up to its step
+    last = steps_T[-1] + max(1, int(np.diff(steps_T).max(initial=1)))
+    columns = np.concatenate([[0], steps_T]) if is_drawn else np.concatenate([steps_T, [last]])
+    norm = LogNorm(LOG_FLOOR, most, clip=True) if is_log else Normalize(0, most)
+    mesh = axes.pcolormesh(
+        columns, progression.edges, shares_TK.T.clip(LOG_FLOOR if is_log else 0), norm=norm, cmap="viridis"
+    )
+    mesh.set_rasterized(True)
+    bar = figure.colorbar(mesh, ax=axes, format=percent)
+    bar.outline.set_visible(False)
+    axes.set(xlabel="training step", ylabel="distance")
+
+
+def draw_curves(groups: Sequence[Group], folder: Path) -> list[Path]:
+    """All curves, the groups overlaid; a band is one standard deviation over the runs of a group."""
+    charts = charts_of({name for group in groups for series in group.series for name in series["curves"]})
+    if not charts:
+        return []
+    columns = min(3, len(charts))
+    with new_figure(3.3 * columns, 0.6 + 2.1 * math.ceil(len(charts) / columns)) as (figure, save):
+        panels = figure.subplots(math.ceil(len(charts) / columns), columns, squeeze=False).ravel()
+        for axes in panels[len(charts) :]:
+            axes.set_axis_off()
+        for axes, chart in zip(panels, charts, strict=False):
+            factor = 100 if chart.is_percent else 1
+            for number, group in enumerate(groups):
+                for style, (name, label) in enumerate(chart.lines):
+                    band = group.band(name)
+                    if band is None:
+                        continue
+                    mean = factor * np.array(band.mean)
+                    look = {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[style], "linewidth": 1.3}
+                    marker = "o" if len(mean) == 1 else None
+                    drawstyle = "steps-post" if chart.is_stepped else "default"
+                    axes.plot(
+                        band.steps,
+                        mean,
+                        label=label if not number else None,
+                        marker=marker,
+                        drawstyle=drawstyle,
+                        **look,
+                    )
+                    if band.sd is not None:
+                        sd = factor * np.array(band.sd)
+                        axes.fill_between(band.steps, mean - sd, mean + sd, color=look["color"], alpha=0.2, linewidth=0)
+            axes.set_title(chart.title)
+            axes.set(xlabel="training step", ylabel=chart.unit)
+            if any(label for _, label in chart.lines):
+                axes.legend(frameon=False, fontsize=7)
+        if len(groups) > 1:
+            from matplotlib.lines import Line2D
+
+            handles = [Line2D([], [], color=COLOURS[n % len(COLOURS)], label=g.label) for n, g in enumerate(groups)]
+            figure.legend(handles=handles, loc="outside upper center", ncols=min(3, len(groups)), frameon=False)
+        return save(folder, "curves")
+
+
+def draw_map(look: Look, folder: Path) -> list[Path]:
+    """The test images as points, coloured by class, with pictures where there is room for one (paper, Fig. 6)."""
+    from matplotlib.offsetbox import AnnotationBbox, OffsetImage
+
+    assert look.xy_M2 is not None
+    with new_figure(7, 7) as (figure, save):
+        axes = figure.subplots()
+        labels_M = look.labels_N[look.shown_M]
+        hues_M = (labels_M * 0.381966) % 1
+        axes.scatter(*look.xy_M2.T, c=hues_M, cmap="hsv", vmin=0, vmax=1, s=5, alpha=0.6, linewidths=0, rasterized=True)
+        for image in spread_out(look.xy_M2, cells=22):
+            picture = OffsetImage(look.thumbnails_MSS3[image], zoom=16 / look.thumbnails_MSS3.shape[1])
+            axes.add_artist(AnnotationBbox(picture, look.xy_M2[image], frameon=False, pad=0))
+        axes.set_aspect("equal")
+        axes.set_axis_off()
+        axes.set_title(f"{look.method.upper()} of {len(look.shown_M):,} test images; a colour is a class")
+        return save(folder, "map")
+
+
+def spread_out(xy_M2: np.ndarray, cells: int) -> list[int]:
+    """The image nearest to the middle of each cell of a grid over the map."""
+    low_2, high_2 = xy_M2.min(0), xy_M2.max(0)
+    unit_M2 = (xy_M2 - low_2) / np.maximum((high_2 - low_2).max(), 1e-12) * cells
+    cell_M2 = np.floor(unit_M2)
+    from_middle_M = np.abs(unit_M2 - cell_M2 - 0.5).sum(1)
+    order_M = np.argsort(from_middle_M, kind="stable")
+    _, first = np.unique(cell_M2[order_M], axis=0, return_index=True)
+    return sorted(int(image) for image in order_M[first])
+
+
+def draw_gallery(look: Look, folder: Path) -> list[Path]:
+    """Good and bad queries with their nearest images (paper, Fig. 7): marked by sign and colour."""
+    rows = [("good", row) for row in look.good] + [("bad", row) for row in look.bad]
+    place = {int(position): at for at, position in enumerate(look.shown_M)}
+    width = min(SHOWN, look.found.neighbours_QK.shape[1]) + 1
+    with new_figure(0.95 * width, 1.2 * len(rows)) as (figure, save):
+        panels = figure.subplots(len(rows), width, squeeze=False)
+        for (kind, row), line in zip(rows, panels, strict=True):
+            query = int(look.found.queries_Q[row])
+            for axes in line:
+                axes.set_axis_off()
+            framed(line[0], look.thumbnails_MSS3[place[query]], QUERY)
+            words = f"{kind}, AP {100 * look.found.precisions_Q[row]:.0f} %: {shortened(look.cells(query)[1])}"
+            line[0].set_title(words, loc="left", fontsize=7, pad=5)
+            for column, axes in enumerate(line[1:]):
+                found = int(look.found.neighbours_QK[row, column])
+                is_right = bool(look.found.matches_QK[row, column])
+                framed(axes, look.thumbnails_MSS3[place[found]], RIGHT if is_right else WRONG)
+                mark, tint = ("✓", RIGHT) if is_right else ("✗", WRONG)
+                axes.text(
+                    *(0.95, 0.05, mark),
+                    **{"transform": axes.transAxes, "ha": "center", "va": "center", "color": "white", "fontsize": 7},
+                    bbox={"boxstyle": "circle,pad=0.15", "facecolor": tint, "edgecolor": "white"},
+                )
+        return save(folder, "retrieval")
+
+
+def framed(axes: Any, pixels_SS3: np.ndarray, tint: str) -> None:
+    axes.set_axis_on()
+    axes.imshow(pixels_SS3, interpolation="antialiased")
+    axes.set(xticks=[], yticks=[])
+    for spine in axes.spines.values():
+        spine.set(visible=True, edgecolor=tint, linewidth=2)
+
+
+def shortened(name: str, most: int = 60) -> str:
+    return name if len(name) <= most else name[: most - 1] + "…"
+
+
+# -- matplotlib ----------------------------------------------------------------------------------------------------------
+
+
+def percent(value: float, _: Any = None) -> str:
+    return f"{100 * value:.3g} %"
+
+
+@contextmanager
+def new_figure(width: float, height: float) -> Iterator[tuple[Any, Callable[[Path, str], list[Path]]]]:
+    """A figure in our style, without pyplot's global state, and a function that saves it as PNG and SVG."""
+    if not has_matplotlib():
+        raise missing_extra("matplotlib", "plots")
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    def save(folder: Path, name: str) -> list[Path]:
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / f"{name}.png", folder / f"{name}.svg"]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph")  # a class name in letters that the font has not
+            figure.savefig(paths[0], dpi=180)
+            figure.savefig(paths[1], metadata={"Date": None})
+        return paths
+
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure, save

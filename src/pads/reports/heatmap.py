@@ -1,0 +1,52 @@
+"""The progression of a distribution over training: p(I_n | I_a), or what was drawn; its mean over runs.
+
+Dimensions: T steps, K bins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+LOG_FLOOR = 1e-5
+"""The least probability that a logarithmic scale tells from 0."""
+
+
+@dataclass(frozen=True)
+class Progression:
+    edges: np.ndarray
+    """(K + 1,) the limits of the bins, in distances."""
+    steps_T: np.ndarray
+    shares_TK: np.ndarray
+
+    @classmethod
+    def of(cls, series: Mapping[str, Any], kind: str) -> Progression | None:
+        """`distribution` or `drawn` of what `series_of` gives; None where the run has none."""
+        values = series[kind]
+        if values is None:
+            return None
+        shares = values["p" if kind == "distribution" else "share"]
+        return cls(np.asarray(values["edges"]), np.asarray(values["steps"]), np.asarray(shares, dtype=np.float64))
+
+    def thinned(self, most: int) -> Progression:
+        """At most that many steps, evenly spread, the first and the last among them."""
+        if len(self.steps_T) <= most:
+            return self
+        kept = np.unique(np.linspace(0, len(self.steps_T) - 1, most).round().astype(int))
+        return Progression(self.edges, self.steps_T[kept], self.shares_TK[kept])
+
+
+def mean_progression(progressions: Sequence[Progression]) -> Progression:
+    """The mean over runs, at the steps that all of them reached (paper, Fig. 4)."""
+    first = progressions[0]
+    assert all(np.array_equal(each.edges, first.edges) for each in progressions), (
+        "runs of one config have the same bins"
+    )
+    steps = first.steps_T
+    for each in progressions[1:]:
+        steps = np.intersect1d(steps, each.steps_T)
+    rows = [each.shares_TK[np.searchsorted(each.steps_T, steps)] for each in progressions]
+    return Progression(first.edges, steps, np.mean(rows, axis=0))
