@@ -10,7 +10,14 @@ from pads.errors import missing_extra
 NEEDED = {"fastapi": "FastAPI", "uvicorn": "uvicorn", "python_multipart": "python-multipart"}
 
 
-def serve(path: Path | str, *, host: str = "127.0.0.1", port: int = 8420, follow_links: bool = False) -> None:
+def serve(
+    path: Path | str,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8420,
+    images: Path | str | None = None,
+    follow_links: bool = False,
+) -> None:
     """Serves an index, or a run with the index over its test images, until it is interrupted."""
     for module, package in NEEDED.items():
         try:
@@ -19,4 +26,4 @@ def serve(path: Path | str, *, host: str = "127.0.0.1", port: int = 8420, follow
             raise missing_extra(package, "serve") from error
     from pads.web.server import run_server
 
-    run_server(path, host=host, port=port, follow_links=follow_links)
+    run_server(path, host=host, port=port, images=images, follow_links=follow_links)

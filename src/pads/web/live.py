@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ class LiveRun:
             **series_of(self.run),
             "path": str(self.run.path),
             "report": self.report.is_file(),
-            "figures": metrics.get("test"),
+            "figures": {row: finite(values) for row, values in metrics.get("test", {}).items()} or None,
             "protocol": metrics.get("protocol"),
             "news_at": written(self.run.path / "events.jsonl")[1] / 1e9 or None,
             **progress_of(self.run.path, self.config.num_epochs),
@@ -58,6 +60,11 @@ def progress_of(run: Path, num_epochs: int) -> dict[str, Any]:
     for timing in read_lines(run / "timing.jsonl"):
         speed = timing["images_per_second"]
     return {"step": step, "num_steps": num_steps, "images_per_second": speed}
+
+
+def finite(values: Mapping[str, float]) -> dict[str, float | None]:
+    """JSON knows no nan."""
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 def written(file: Path) -> tuple[int, int]:

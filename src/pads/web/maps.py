@@ -13,6 +13,7 @@ import tempfile
 import threading
 from pathlib import Path
 from typing import NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -91,10 +92,10 @@ def in_unit_square(xy_M2: np.ndarray) -> np.ndarray:
 def read_layout(file: Path, version: str) -> Layout | None:
     """What is kept beside the index; None if there is none, or it is of other vectors."""
     try:
-        with np.load(file) as arrays:
+        with open(file, "rb") as content, np.load(content) as arrays:
             if str(arrays["version"]) == version:
                 return Layout(arrays["rows"], arrays["xy"], str(arrays["method"]))
-    except (OSError, ValueError, KeyError, EOFError):  # gone, cut short, or something else: it is made anew
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile):  # gone, cut short, or something else: it is made anew
         pass
     return None
 
@@ -111,10 +112,12 @@ def write_layout(file: Path, layout: Layout, version: str) -> None:
 
 def main(given: str, made: str) -> None:
     """In a process of its own, since laying out holds Python's lock for seconds, and the page is to answer meanwhile."""
+    os.nice(5)
+    vectors_MD = np.load(given)
+
     from pads.reports.projection import project
 
-    os.nice(10)
-    xy_M2, method = project(np.load(given))
+    xy_M2, method = project(vectors_MD)
     np.savez(made, xy=xy_M2, method=method.upper())
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from pads.errors import UserError
+from pads.retrieval.files import existing_images_folder
 from pads.retrieval.index import MANIFEST, Index, build_index
 from pads.runs import RunFolder
 from pads.web.live import LiveRun
@@ -22,7 +23,7 @@ SECONDS_BETWEEN_LOOKS = 1.0
 class Served:
     """`state` is ready when there is something to search in; before that: training, building, or failed."""
 
-    def __init__(self, path: Path | str, *, follow_links: bool = False) -> None:
+    def __init__(self, path: Path | str, *, images: Path | str | None = None, follow_links: bool = False) -> None:
         self.path, self.follow_links = Path(path).expanduser(), follow_links
         self.run: LiveRun | None = None
         self.searcher: Searcher | None = None
@@ -31,7 +32,11 @@ class Served:
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="run", daemon=True)
         if (self.path / MANIFEST).is_file():
-            self._search_in(Index.open(self.path), frozenset())
+            index = Index.open(self.path)
+            index.root = index.root if images is None else existing_images_folder(images)
+            self._search_in(index, frozenset())
+        elif images is not None:
+            raise UserError("--images goes with an index: a run knows where its test images are.")
         elif (self.path / "config.json").is_file():
             self.run = LiveRun(RunFolder.open(self.path))
             self.state = "building" if self.run.run.is_finished else "training"
@@ -75,6 +80,8 @@ class Served:
     def _search_in(self, index: Index, links_to: frozenset[Path]) -> None:
         self.searcher = Searcher(index, links_to=None if self.follow_links else links_to)
         self.state = "ready"
+        if self._closed.is_set():  # meanwhile
+            self.searcher.close()
 
     def _follow(self) -> None:
         """Waits for the end of the training, then builds the index, unless it is there."""

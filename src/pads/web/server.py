@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import socket
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -47,14 +46,18 @@ Upload = Annotated[UploadFile, File(description="JPEG, PNG, WebP, GIF, BMP or TI
 Version = Annotated[str | None, Query(description="of /api/index: lets a browser keep the image")]
 
 
-def run_server(path: Path | str, *, host: str, port: int, follow_links: bool) -> None:
+def run_server(
+    path: Path | str, *, host: str, port: int, images: Path | str | None = None, follow_links: bool = False
+) -> None:
     """Opens what is to be served, says where it is, and answers until it is interrupted."""
     with bound_socket(host, port) as listener:
-        served = Served(path, follow_links=follow_links)
-        server = uvicorn.Server(uvicorn.Config(make_app(served, host), log_level="warning", access_log=False))
+        served = Served(path, images=images, follow_links=follow_links)
+        config = uvicorn.Config(
+            make_app(served, host), log_level="warning", access_log=False, timeout_graceful_shutdown=3
+        )
         for sentence in greeting(served, host, listener.getsockname()[1]):
             print(sentence, flush=True)
-        server.run(sockets=[listener])
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
@@ -62,10 +65,10 @@ def bound_socket(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 65535:
         raise UserError(f"--port must lie between 0 and 65535 (0 for any free one), and is {port}.")
     try:
-        family, _, _, _, address = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        return socket.create_server(address[:2], family=family, backlog=2048)
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = min(found, key=lambda each: each[0] != socket.AF_INET)
+        both = host == "::" and socket.has_dualstack_ipv6()
+        return socket.create_server(address[:2], family=family, backlog=2048, dualstack_ipv6=both)
     except socket.gaierror as error:
         raise UserError(f"--host {host}: this is not a name or an address of this machine.") from error
     except OSError as error:
@@ -253,8 +256,7 @@ def add_errors(app: FastAPI) -> None:
         return JSONResponse({"error": str(error)}, 400)
 
     @app.exception_handler(Exception)
-    def own_mistake(_: Request, error: Exception) -> Response:
-        print(f"pads: {type(error).__name__}: {error}", file=sys.stderr)
+    def own_mistake(_: Request, error: Exception) -> Response:  # uvicorn prints where it happened
         return JSONResponse({"error": "something went wrong here; the terminal of `pads serve` says more."}, 500)
 
 

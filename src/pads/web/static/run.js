@@ -119,7 +119,7 @@ function drawFigures(box) {
   const columns = SHOWN.filter((name) => name in run.figures[rows[0]]);
   const head = make("tr", {}, make("td", {}), ...columns.map((name) => make("th", { scope: "col" }, metricTitle(name))));
   const body = rows.map((row) =>
-    make("tr", {}, make("th", { scope: "row" }, row), ...columns.map((name) => make("td", {}, (100 * run.figures[row][name]).toFixed(1)))),
+    make("tr", {}, make("th", { scope: "row" }, row), ...columns.map((name) => make("td", {}, run.figures[row][name] === null ? "–" : (100 * run.figures[row][name]).toFixed(1)))),
   );
   const caption = make("caption", {}, `On the test images, in percent (protocol: ${run.protocol})`);
   const table = make("table", {}, caption, make("thead", {}, head), make("tbody", {}, ...body));

@@ -80,9 +80,9 @@ const isImage = (file) => file.type.startsWith("image/");
 
 function searchWith(file) {
   hideError();
-  if (!isImage(file)) return showError(`${file.name || "What was pasted"} is not an image.`);
+  if (!isImage(file)) return showError(`This is not an image: ${file.name || "what was pasted"}.`);
   if (file.size > about.max_bytes) {
-    return showError(`${file.name} has ${(file.size / 1e6).toFixed(1)} MB; an upload may have ${about.max_bytes / 1e6} MB at most.`);
+    return showError(`An upload may have ${about.max_bytes / 1e6} MB at most, and ${file.name || "this one"} has ${(file.size / 1e6).toFixed(1)}.`);
   }
   const id = String(Date.now());
   uploads.set(id, { file, address: URL.createObjectURL(file), name: file.name || "pasted image" });
@@ -328,8 +328,18 @@ function openList() {
   if (fitting.length === 0) options.push(make("li", { class: "rest", role: "presentation" }, "no such class"));
   list.replaceChildren(...options);
   list.hidden = false;
+  fitList(list, input);
   input.setAttribute("aria-expanded", "true");
   activate(typed && fitting.length ? 0 : -1);
+}
+
+// Where there is more room, below or above; a list that leaves the screen could not be reached.
+function fitList(list, input) {
+  const { top, bottom } = input.getBoundingClientRect();
+  const [above, below] = [top - 40, window.innerHeight - bottom - 16];
+  const isAbove = below < 200 && above > below;
+  list.classList.toggle("above", isAbove);
+  list.style.maxHeight = `${Math.max(120, Math.min(360, isAbove ? above : below))}px`;
 }
 
 function closeList() {
