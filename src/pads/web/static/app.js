@@ -78,7 +78,8 @@ function drawWaiting() {
   };
   const [title, text] = texts[about.state];
   $("h2", box).textContent = title;
-  $("p", box).textContent = about.total ? `${text} ${about.done.toLocaleString("en")} of ${count(about.total, "image", "images")}.` : text;
+  const progress = `Now ${about.doing}: ${about.done.toLocaleString("en")} of ${count(about.total, "image", "images")}.`;
+  $("p", box).textContent = about.state === "building" && about.total ? `${text} ${progress}` : text;
   bar.hidden = about.state !== "building";
   if (about.total) [bar.max, bar.value] = [about.total, about.done];
   if (about.state !== "ready" && !$("#summary").textContent.trim()) $("#summary").textContent = "a run";

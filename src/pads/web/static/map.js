@@ -6,7 +6,7 @@ import { addressOfRow, currentLabel, currentRows } from "./search.js";
 const POLL = 1500;
 const REACH = 16; // pixels from the pointer to a dot
 const CLOSEST = 80;
-const MOST_THUMBNAILS = 140;
+const MOST_THUMBNAILS = 260;
 
 let index, points = null;
 let camera = { x: 0.5, y: 0.5, zoom: 1 };

@@ -53,9 +53,8 @@ function drawRun() {
   $("h2", box).textContent = `${run.recipe || "a config of its own"}, seed ${run.seed}`;
   $(".button", box).hidden = !run.report;
   const bar = $("progress", box);
-  bar.hidden = run.finished;
+  bar.hidden = run.finished || !run.num_steps; // how many steps there will be, the end of the first epoch tells
   if (run.num_steps) [bar.max, bar.value] = [run.num_steps, run.step];
-  else bar.removeAttribute("value");
   drawFigures($(".figures", box));
   drawDistribution($(".distribution", box));
   const names = Object.keys(run.curves).sort((a, b) => importance(a) - importance(b));
@@ -68,7 +67,8 @@ function drawNews() {
   const seconds = run.news_at === null ? null : Math.max(0, Date.now() / 1000 - run.news_at);
   const isQuiet = !run.finished && seconds !== null && seconds > QUIET;
   const pill = $(".pill", box);
-  pill.textContent = run.finished ? "finished" : isQuiet ? "no news" : seconds === null ? "starting" : "training";
+  const isMeasured = run.num_steps && run.step >= run.num_steps;
+  pill.textContent = run.finished ? "finished" : isQuiet ? "no news" : seconds === null ? "starting" : isMeasured ? "measuring the test images" : "training";
   pill.className = `pill ${run.finished ? "done" : isQuiet ? "quiet" : "live"}`;
   const parts = [run.num_steps ? `step ${run.step.toLocaleString("en")} of ${run.num_steps.toLocaleString("en")}` : `step ${run.step.toLocaleString("en")}`];
   if (run.finished) parts[0] = count(run.step, "step", "steps");
@@ -159,7 +159,7 @@ function curve(name, { steps, values }, panel) {
   tell(last, true);
   const end = Math.max(run.step, last[0], 1);
   const isSign = name === "reward";
-  const [low, high] = isSign ? [-1.1, 1.1] : range(points.map(([, value]) => value));
+  const [low, high] = isSign ? [-1.1, 1.1] : range(points.map(([, value]) => value), isShare(name) ? 1 : Infinity);
   const x = (step) => LEFT + ((WIDTH - LEFT - RIGHT) * step) / end;
   const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - (value - low) / (high - low));
   for (const value of isSign ? [-1, 0, 1] : [low, (low + high) / 2, high]) {
@@ -190,11 +190,11 @@ function curve(name, { steps, values }, panel) {
   return figure;
 }
 
-function range(values) {
+function range(values, most) {
   let [low, high] = [Infinity, -Infinity];
   for (const value of values) [low, high] = [Math.min(low, value), Math.max(high, value)];
   const room = high > low ? 0.06 * (high - low) : 0.5 * Math.abs(high) || 1;
-  return [low >= 0 ? Math.max(0, low - room) : low - room, high + room];
+  return [low >= 0 ? Math.max(0, low - room) : low - room, Math.max(high, Math.min(most, high + room))];
 }
 
 function tickText(name, value, extent) {

@@ -189,7 +189,7 @@ function heading(threshold) {
     parts.push(`${found.filter((each) => each.label === query.label).length} of its class`);
   }
   if (threshold !== null) {
-    parts.push(count(found.filter((each) => each.distance <= threshold).length, "the same item", "the same item"));
+    parts.push(`${found.filter((each) => each.distance <= threshold).length} marked as the same item`);
   }
   return parts.join(" · ");
 }
