@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import uvicorn
 from PIL import Image
 from starlette.testclient import TestClient
 
@@ -17,7 +16,7 @@ from pads.config import with_settings
 from pads.recipes import RECIPES
 from pads.retrieval.calibration import Calibration
 from pads.web.served import Served
-from pads.web.server import bound_socket, make_app
+from pads.web.server import bound_socket, make_app, make_server
 
 SETTINGS = [
     *("data.image_size=16", "data.resize=18", "data.store_size=20", "data.classes_per_batch=4"),
@@ -96,7 +95,7 @@ def wait_until():
 def running(served: Served):
     """The address of a server in a thread of this process."""
     listener = bound_socket("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(make_app(served), log_level="warning", access_log=False))
+    server = make_server(served)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

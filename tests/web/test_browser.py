@@ -4,6 +4,7 @@ import io
 import re
 import shutil
 import threading
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -387,8 +388,7 @@ def events(step):
 
 def test_the_curves_of_a_run_move_without_a_reload(open_page, serving, tmp_path):
     run = RunFolder.create(tmp_path / "live", Config(recipe=EVIL, curriculum=Part("learned")))
-    served = Served(run.path)
-    with serving(served) as address, run:
+    with closing(Served(run.path)) as served, serving(served) as address, run:
         page = open_page(address)
         page.wait_for_selector("text=Nothing has been recorded yet")
         assert page.url.endswith("#run")
@@ -425,8 +425,7 @@ def test_a_finished_run_shows_how_the_index_is_built_and_then_searches(open_page
     monkeypatch.setattr(Served, "_test_index", slow)
     path = shutil.copytree(run.path, tmp_path / "done")
     (path / "report.html").write_text("<h1>A report</h1>")
-    served = Served(path)
-    with serving(served) as address:
+    with closing(Served(path)) as served, serving(served) as address:
         page = open_page(f"{address}/#search")
         page.wait_for_selector("text=Building the index")
         assert "3 of 12 images" in page.locator("#waiting p").inner_text()
@@ -448,7 +447,7 @@ def test_a_finished_run_shows_how_the_index_is_built_and_then_searches(open_page
 @pytest.mark.parametrize("width", [360, 1100])
 def test_a_run_fits_every_screen(open_page, serving, run, tmp_path, width):
     path = shutil.copytree(run.path, tmp_path / "done")
-    with serving(Served(path)) as address:
+    with closing(Served(path)) as served, serving(served) as address:
         page = open_page(f"{address}/#run", width=width)
         page.wait_for_selector(".curve svg")
         assert no_sideways_scrolling(page)

@@ -63,7 +63,8 @@ class Guard:
             return refused(403, f"this server does not go by the name {host!r}; name it with --host, or use localhost.")
         if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
             return refused(403, "pages of other sites may not ask this server.")
-        if headers.get("content-length", "0").isdigit() and int(headers.get("content-length", "0")) > MAX_BYTES:
+        length = headers.get("content-length", "")
+        if length.isdecimal() and int(length) > MAX_BYTES:
             return refused(413, too_large())
         return None
 

@@ -70,8 +70,8 @@ class Searcher:
             **answer,
             "method": layout.method,
             "rows": layout.rows_M.tolist(),
-            "x": layout.xy_M2[:, 0].round(5).astype(float).round(5).tolist(),
-            "y": layout.xy_M2[:, 1].round(5).astype(float).round(5).tolist(),
+            "x": layout.xy_M2[:, 0].astype(float).round(5).tolist(),
+            "y": layout.xy_M2[:, 1].astype(float).round(5).tolist(),
             "labels": [numbers.get(self.labels[row], -1) for row in layout.rows_M.tolist()],
         }
 
@@ -137,11 +137,7 @@ class Searcher:
     def sample(self, k: int, label: str | None, seed: int) -> list[dict[str, Any]]:
         """Images to begin with, at random; the same for the same seed."""
         self.check_label(label)
-        rows = (
-            [row for row, own in enumerate(self.labels) if own == label]
-            if label is not None
-            else range(len(self.paths))
-        )
+        rows = [row for row, own in enumerate(self.labels) if label in (None, own)]
         picked = np.random.default_rng(seed).choice(len(rows), min(k, len(rows)), replace=False)
         return [self.about(rows[at]) for at in np.sort(picked)]
 
@@ -153,7 +149,6 @@ def version_of(index: Index) -> str:
     """Changes with the vectors and the paths: what browsers and the map remember is of this version."""
     digest = hashlib.sha256(np.ascontiguousarray(index.vectors_ND).data)
     digest.update("\0".join(index.paths).encode("utf-8", "surrogateescape"))
-    digest.update("\0".join(label or "" for label in index.labels).encode("utf-8", "surrogateescape"))
     return digest.hexdigest()[:16]
 
 

@@ -6,8 +6,8 @@ import errno
 import json
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import closing
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,7 +32,7 @@ PAGES = {"/": "index.html", "/docs": "docs.html"}
 MOST_NEIGHBOURS = 1000
 QUICK_UP_TO = 50_000
 """Images: searching them takes less than handing the search to a thread among fifty requests."""
-A_DAY = 86_400
+AN_HOUR = 3600
 REPORT_POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -53,14 +53,21 @@ def run_server(
     path: Path | str, *, host: str, port: int, images: Path | str | None = None, follow_links: bool = False
 ) -> None:
     """Opens what is to be served, says where it is, and answers until it is interrupted."""
-    with bound_socket(host, port) as listener:
-        served = Served(path, images=images, follow_links=follow_links)
-        config = uvicorn.Config(
-            make_app(served, host), log_level="warning", access_log=False, timeout_graceful_shutdown=3
-        )
+    with (
+        bound_socket(host, port) as listener,
+        closing(Served(path, images=images, follow_links=follow_links)) as served,
+    ):
         for sentence in greeting(served, host, listener.getsockname()[1]):
             print(sentence, flush=True)
-        uvicorn.Server(config).run(sockets=[listener])
+        make_server(served, host).run(sockets=[listener])
+
+
+def make_server(served: Served, host: str = "127.0.0.1") -> uvicorn.Server:
+    app = make_app(served, host)
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3
+    )
+    return uvicorn.Server(config)
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
@@ -102,11 +109,6 @@ def greeting(served: Served, host: str, port: int) -> list[str]:
 
 
 def make_app(served: Served, host: str = "127.0.0.1") -> FastAPI:
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        yield
-        await run_in_threadpool(served.close)
-
     problems: dict[int | str, dict[str, Any]] = {"4XX": {"model": answers.Problem}, 422: {"model": answers.Problem}}
     app = FastAPI(
         title="pads serve",
@@ -114,7 +116,6 @@ def make_app(served: Served, host: str = "127.0.0.1") -> FastAPI:
         description="Search images by similarity.",
         docs_url=None,  # FastAPI's own pages load their scripts from elsewhere
         redoc_url=None,
-        lifespan=lifespan,
         responses=problems,
     )
     app.add_middleware(Guard, host=host)
@@ -182,9 +183,9 @@ def add_api(app: FastAPI, served: Served) -> None:
             raise HTTPException(404, "an index is being served, not a run.")
         answer = served.run.answer()
         tag = f'"{answer["version"]}"'
-        return (
-            Response(status_code=304, headers={"ETag": tag}) if if_none_match == tag else plain_json(answer, ETag=tag)
-        )
+        if if_none_match == tag:
+            return Response(status_code=304, headers={"ETag": tag})
+        return plain_json(answer, ETag=tag)
 
 
 def add_images(app: FastAPI, served: Served) -> None:
@@ -214,7 +215,7 @@ async def timed(searcher: Searcher, search: Callable[..., dict[str, Any]], *argu
 
 def kept(asked: str | None, version: str) -> dict[str, str]:
     """A browser may keep what was asked for by its version: another index gives other addresses."""
-    return {"Cache-Control": f"private, max-age={A_DAY}, immutable"} if asked == version else {}
+    return {"Cache-Control": f"private, max-age={AN_HOUR}, immutable"} if asked == version else {}
 
 
 def plain_json(value: Any, **headers: str) -> Response:

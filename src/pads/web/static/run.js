@@ -6,6 +6,7 @@ const POLL = 1500;
 const QUIET = 120; // seconds without news before the page wonders
 
 let timer = null;
+let isShown = false;
 let version = "";
 let run = null;
 let followed = true; // the slider stands at the newest distribution
@@ -13,10 +14,12 @@ let at = 0;
 
 export function showRun() {
   clearTimeout(timer);
+  isShown = true;
   look();
 }
 
 export function hideRun() {
+  isShown = false;
   clearTimeout(timer);
 }
 
@@ -32,7 +35,7 @@ async function look() {
     }
   }
   clearTimeout(timer);
-  if (!run?.finished) timer = setTimeout(look, POLL);
+  if (isShown && !run?.finished) timer = setTimeout(look, POLL);
 }
 
 // -- the whole -----------------------------------------------------------------------------------------------------------
