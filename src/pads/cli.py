@@ -68,12 +68,13 @@ def make_parser() -> argparse.ArgumentParser:
         add_train,
         add_recipes,
         add_evaluate,
+        add_report,
         add_prepare,
-        add_serve,
+        add_bench,
         add_index,
         add_search,
-        add_report,
-        add_bench,
+        add_serve,
+        add_export,
     ):
         add(commands)
     return parser
@@ -237,6 +238,25 @@ def add_search(commands: Commands) -> None:
     search.set_defaults(command=search_command)
 
 
+def add_export(commands: Commands) -> None:
+    export = commands.add_parser(
+        "export",
+        help="a trained network for use elsewhere",
+        description="Write the network of a run for use elsewhere, checked against the original, with a model card.",
+    )
+    export.add_argument("run", metavar="RUN", help="a run folder")
+    export.add_argument(
+        "--to",
+        action="append",
+        choices=("safetensors", "onnx", "torch-export"),
+        required=True,
+        help="the format; may be repeated",
+    )
+    export.add_argument("--out", metavar="DIR", help="where to (default: RUN/export)")
+    export.add_argument("--checkpoint", choices=("selected", "last"), default="selected", help="default: selected")
+    export.set_defaults(command=export_command)
+
+
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One sentence, and where to read on."""
@@ -397,18 +417,21 @@ def index_command(options: argparse.Namespace) -> None:
     from pads.retrieval.index import described
 
     notes: list[str] = []
-    with progress_bars() as show:
-        index = build_index(
-            options.run,
-            options.images,
-            options.out,
-            checkpoint=options.checkpoint,
-            rebuild=options.rebuild,
-            data=options.data,
-            device=options.device,
-            progress=show,
-            note=notes.append,
-        )
+    try:
+        with progress_bars() as show:
+            index = build_index(
+                options.run,
+                options.images,
+                options.out,
+                checkpoint=options.checkpoint,
+                rebuild=options.rebuild,
+                data=options.data,
+                device=options.device,
+                progress=show,
+                note=notes.append,
+            )
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("what was embedded is kept, and the same command goes on.") from None
     print("\n".join([*notes, *described(index)]))
 
 
@@ -427,3 +450,10 @@ def search_command(options: argparse.Namespace) -> None:
         sheet=options.sheet,
         images=options.images,
     )
+
+
+def export_command(options: argparse.Namespace) -> None:
+    from pads.export import export_run
+
+    path = export_run(options.run, options.to, options.out, checkpoint=options.checkpoint, note=print)
+    print(f"{path} is complete; {path / 'README.md'} is its model card.")

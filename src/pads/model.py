@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 from torch import Tensor
 
-from pads.config import Config, lookup
+from pads.config import Config, from_json, lookup, to_json
 from pads.data.store import read_square
 from pads.data.views import Preprocessing, load_views
 from pads.errors import UserError
@@ -18,6 +22,7 @@ from pads.evaluate import evaluate
 from pads.networks import EmbeddingNetwork
 from pads.parts import build_network, pick_device
 from pads.runs import RunFolder
+from pads.runs.checkpoint import write_atomically
 from pads.speed import float32_rounding
 from pads.train import fixed_threads, nobody, reported
 
@@ -63,7 +68,9 @@ def evaluate_run(run: RunFolder | Path | str, *, split: str = "test", checkpoint
 
 
 def load(run: RunFolder | Path | str, *, checkpoint: str = "selected", device: str = "auto") -> Model:
-    """The network of a run folder at its `selected` epoch, or at its `last` checkpoint."""
+    """The network of a run folder at its `selected` epoch, or at its `last` checkpoint; or one that was exported."""
+    if not isinstance(run, RunFolder) and Path(run).is_file():
+        return load_file(Path(run), device)
     folder = run if isinstance(run, RunFolder) else RunFolder.open(run)
     config = folder.config
     network = build_network(config)
@@ -71,3 +78,39 @@ def load(run: RunFolder | Path | str, *, checkpoint: str = "selected", device: s
     with folder.fitting():
         network.load_state_dict(state)
     return Model(network.to(pick_device(device)), Preprocessing.of(config.data, config.network), config)
+
+
+# -- a model as one file -----------------------------------------------------------------------------------------------
+
+
+def save_file(path: Path, model: Model, **about: str) -> None:
+    """Weights by their own names, with the config, preprocessing included, as text beside them; nothing is pickled."""
+    tensors = {name: weights.cpu().contiguous() for name, weights in model.network.state_dict().items()}
+    metadata = {"format": "pt", "config": to_json(model.config), **about}
+    write_atomically(path, safetensors.torch.save(tensors, metadata))
+
+
+def load_file(path: Path, device: str = "auto") -> Model:
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            config = from_json((file.metadata() or {})["config"])
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        network = build_network(config)
+        network.load_state_dict(state)
+    except (KeyError, RuntimeError, safetensors.SafetensorError) as error:
+        raise UserError(
+            f"{path} is not a whole model of pads: give a run folder, or what `pads export` made."
+        ) from error
+    return Model(network.to(pick_device(device)), Preprocessing.of(config.data, config.network), config)
+
+
+def fingerprint(model: Model) -> str:
+    """A digest of all that a vector depends on, apart from the image."""
+    digest = hashlib.sha256()
+    seen = replace(model.preprocessing, augmentation="none", flip=False, compiled=False)
+    network = replace(model.config.network, weights=None)
+    digest.update(json.dumps([asdict(seen), asdict(network), model.config.precision]).encode())
+    for name, weights in sorted(model.network.state_dict().items()):
+        digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}".encode())
+        digest.update(weights.cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -49,7 +49,7 @@ def test_the_threshold_has_the_precision_and_no_larger_one_does(precision, num_i
 
     def precision_at(threshold):
         same, strangers = counts_below(embeddings, labels, threshold)
-        return same / (same + factor * strangers)
+        return same / (same + factor * (strangers + 1))
 
     assert precision_at(calibration.distances_P[point]) >= precision
     for distance in calibration.distances_P[point + 1 :: 20]:
@@ -78,15 +78,29 @@ def test_many_strangers_are_thinned_and_few_are_not():
 
 
 def test_a_precision_out_of_reach_has_no_threshold():
-    embeddings, labels = blobs(spread=5.0)
-    calibration = calibrate(embeddings, labels)
+    calibration = calibrate(*blobs(spread=5.0))
     assert calibration.point(0.99, 96) is None
-    assert calibration.best(96) < 0.99
+    assert calibration.precisions(96).max() < 0.99
 
 
 def test_a_handful_of_neighbours_proves_nothing():
-    calibration = Calibration(10, 5, (0.1, 0.2), (5, 19), (0, 0))
-    assert calibration.point(0.5, 10) is None and calibration.best(10) is None
+    calibration = Calibration(10, 5, (0.1, 0.2), (5, 18), (0, 0))
+    assert calibration.point(0.95, 10) is None and calibration.point(0.94, 10) == 1
+    assert calibration.point(0.94, 100) is None
+
+
+def test_the_size_of_the_index_is_most_of_what_there_is_to_know():
+    """Twenty classes speak for 200 of the same kind: roughly, but not at all without the size."""
+    embeddings, labels = blobs(num_classes=200, per_class=6, spread=0.2)
+
+    def precision_in_all(calibration, num_indexed):
+        threshold = calibration.distances_P[calibration.point(0.8, num_indexed)]
+        same, strangers = counts_below(embeddings, labels, threshold)
+        return same / (same + strangers)
+
+    splits = [calibrate(embeddings[at : at + 120], labels[at : at + 120]) for at in (0, 240, 480)]
+    assert min(precision_in_all(each, len(labels)) for each in splits) > 0.5
+    assert max(precision_in_all(each, 120) for each in splits) < 0.4
 
 
 @pytest.mark.parametrize("precision", [0, -1, 1.01, 95, float("nan")])

@@ -275,6 +275,25 @@ build_index({str(run.path)!r}, {str(folder)!r}, {str(tmp_path / "index")!r}, dev
     assert not (tmp_path / "index" / "pending").exists()
 
 
+def test_a_process_killed_while_writing_leaves_nothing_in_the_way(run, folder, tmp_path):
+    path = tmp_path / "index"
+    path.mkdir()
+    for name in ("lock", "model-00ff.safetensors", "rows-1.json.partial", "vectors-1.npy", "codes-1.faiss"):
+        (path / name).write_bytes(b"half")
+    index = build_index(run, folder, path)
+    assert sorted(each.name for each in path.iterdir()) == sorted(
+        ["index.json", "lock", *index.manifest["files"].values()]
+    )
+
+
+def test_what_somebody_put_beside_the_files_of_an_index_stays(run, folder, tmp_path):
+    index = build_index(run, folder, tmp_path / "index")
+    (index.path / "notes.txt").write_text("mine")
+    noise(5).save(folder / "new.png")
+    build_index(run, folder, tmp_path / "index")
+    assert (index.path / "notes.txt").read_text() == "mine"
+
+
 # -- the door ----------------------------------------------------------------------------------------------------------
 
 
@@ -352,17 +371,18 @@ def test_one_process_at_a_time(run, folder, tmp_path):
     build_index(run, folder, tmp_path / "index", progress=again)
 
 
-@pytest.mark.parametrize("damage", ["json", "format", "file"])
-def test_a_damaged_index_is_refused_in_a_sentence(index, tmp_path, damage):
+@pytest.mark.parametrize("damage", ["json", "format", "vectors", "model"])
+def test_a_damaged_index_is_refused_in_a_sentence_and_can_be_rebuilt(run, photos, index, tmp_path, damage):
     copy = shutil.copytree(index.path, tmp_path / "copy")
     manifest = json.loads((copy / "index.json").read_text())
-    if damage == "file":
-        (copy / manifest["files"]["vectors"]).unlink()
+    if damage in manifest["files"]:
+        (copy / manifest["files"][damage]).unlink()
     else:
         text = "{" if damage == "json" else json.dumps({**manifest, "format": 99})
         (copy / "index.json").write_text(text)
     with pytest.raises(UserError, match=r"damaged|another version"):
         Index.open(copy)
+    assert len(build_index(run, photos, copy, rebuild=True)) == 35
 
 
 @pytest.mark.parametrize("place", ["nowhere", "."])

@@ -86,7 +86,7 @@ def test_a_precision_that_cannot_be_reached_is_said(capsys, index, query, monkey
     monkeypatch.setattr(type(index.calibration), "point", lambda *_: None)
     _, out, _ = called(capsys, "search", index.path, query, "-k", 1)
     assert out.splitlines()[1].split() == ["1", "0.0000", "class1/3.png"]
-    assert "No distance reaches a precision of 95 %" in out and "the best is" in out
+    assert "No distance is known to have a precision of 95 %" in out and "the best" in out
 
 
 # -- contact sheets ----------------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ def resample(pixels_BCHW: Tensor, boxes_B4: Tensor, size: int, *, flips_B: Tenso
     y_BS = torch.lerp(top_B1, bottom_B1, centres_S)
     if flips_B is not None:
         x_BS = torch.where(flips_B[:, None], x_BS.flip(1), x_BS)
-    shape = (len(boxes_B4), size, size)
+    shape = (boxes_B4.shape[0], size, size)  # len() would tie an exported graph to one size of batch
     grid_BSS2 = torch.stack([x_BS[:, None, :].expand(shape), y_BS[:, :, None].expand(shape)], dim=3) * 2 - 1
     return functional.grid_sample(pixels_BCHW.float(), grid_BSS2, padding_mode="border", align_corners=False) / 255
 

@@ -197,6 +197,14 @@ def load_selection(config: Config, device: torch.device, watch: Watch) -> View:
     return View.of(store.to(device), np.arange(len(store)), preprocessing)
 
 
+def training_classes(config: Config) -> list[str]:
+    """The names of the classes that a network of this config learns from, without decoding an image."""
+    data = config.data
+    benchmark, _ = read_data(data)
+    selection_share = 0.0 if data.paper_protocol or benchmark.selection else data.selection_share
+    return list(benchmark.train.subset(roles_of(data, benchmark.train.labels, selection_share).train).class_names)
+
+
 def roles_of(data: Data, labels_N: np.ndarray, selection_share: float) -> Roles:
     return split_roles(
         labels_N,

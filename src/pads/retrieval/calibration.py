@@ -1,8 +1,11 @@
 """When two images show the same item: a distance for each precision, from the selection split of the run.
 
 Every image of the split searches all others. Its neighbours within a distance t are accepted; precision(t) is the share of
-the accepted that show the query's class: what a person who searches sees, and not what random pairs would give. Strangers
-are as dense as there are images, so for an index with s times the images of the split each stranger counts s times.
+the accepted that show the query's class: what a person who searches sees, and not what random pairs would give.
+
+Two things keep it from promising too much. Strangers are as dense as there are images, so for an index with s times the
+images of the split each stranger counts s times. And there is always one more stranger than was seen, so that a handful of
+neighbours without any proves nothing: precision(t) = same(t) / (same(t) + s (strangers(t) + 1)).
 
 Dimensions: N images of the split, K neighbours, P points of the curve.
 """
@@ -23,8 +26,6 @@ from pads.model import Model
 
 NUM_NEIGHBOURS = 100
 """Of each image; what is farther away will not be accepted at any precision worth naming."""
-FEWEST_ACCEPTED = 20
-"""A precision that rests on fewer accepted neighbours is not claimed."""
 
 
 @dataclass(frozen=True)
@@ -40,29 +41,15 @@ class Calibration:
     strangers_P: tuple[int, ...]
     """Neighbours of other classes below it."""
 
-    def stranger_factor(self, num_indexed: int) -> float:
-        """How often a stranger of the split counts in an index of that many images."""
-        return max(1.0, num_indexed / self.num_images)
-
     def precisions(self, num_indexed: int) -> np.ndarray:
         """Precision_P in an index of that many images."""
         same_P, strangers_P = np.array(self.same_P, dtype=float), np.array(self.strangers_P, dtype=float)
-        accepted_P = same_P + strangers_P * self.stranger_factor(num_indexed)
-        return np.divide(same_P, accepted_P, out=np.zeros_like(accepted_P), where=accepted_P > 0)
+        return same_P / (same_P + max(1.0, num_indexed / self.num_images) * (strangers_P + 1))
 
     def point(self, precision: float, num_indexed: int) -> int | None:
         """The farthest point of the curve that has the precision."""
-        check_precision(precision)
-        good = np.flatnonzero((self.precisions(num_indexed) >= precision) & self.is_enough())
+        good = np.flatnonzero(self.precisions(num_indexed) >= precision)
         return int(good[-1]) if len(good) else None
-
-    def best(self, num_indexed: int) -> float | None:
-        """The highest precision that any distance has; None if there is nothing to tell by."""
-        precisions_P = self.precisions(num_indexed)[self.is_enough()]
-        return float(precisions_P.max()) if len(precisions_P) else None
-
-    def is_enough(self) -> np.ndarray:
-        return np.add(self.same_P, self.strangers_P) >= FEWEST_ACCEPTED
 
 
 def check_precision(precision: float) -> None:
@@ -112,8 +99,8 @@ def calibrate_run(model: Model, watch: Watch) -> Calibration | str:
         return "The run selected its epoch on the test split and has no selection split to calibrate on."
     try:
         view = load_selection(model.config, next(model.network.parameters()).device, watch)
-    except UserError as error:
-        return f"The images of the run, to calibrate on, could not be read: {error}"
-    if len(view) == 0:
-        return "The run has no selection split to calibrate on."
-    return calibrate(*embed(model.network, view))
+        if len(view) == 0:
+            return "The run has no selection split to calibrate on."
+        return calibrate(*embed(model.network, view))
+    except (UserError, OSError) as error:
+        return f"The run's selection split, to calibrate on, could not be used: {error}"

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
+import re
 import shutil
 import warnings
 from bisect import bisect_left
@@ -32,13 +32,11 @@ import torch
 from PIL import Image
 
 import pads
-from pads.config import from_json, lookup, to_json
+from pads.config import lookup
 from pads.data.benchmark import counted, listed
-from pads.data.views import Preprocessing
 from pads.errors import UserError, missing_extra
-from pads.model import Model, load
-from pads.parts import build_network, pick_device
-from pads.retrieval.calibration import Calibration, calibrate_run
+from pads.model import Model, fingerprint, load, load_file, save_file
+from pads.retrieval.calibration import Calibration, calibrate_run, check_precision
 from pads.retrieval.engines import has_faiss, make_codes, nearest_of_all, needs_codes, pick_engine, ranked
 from pads.retrieval.files import Bad, Found, Read, Row, existing_images_folder, found_below, label_of, read_chunks
 from pads.runs import RunFolder
@@ -46,6 +44,8 @@ from pads.runs.checkpoint import cannot_write, load_state, save_state, write_ato
 
 FORMAT = 1
 MANIFEST, PENDING, LOCK = "index.json", "pending", "lock"
+OURS = re.compile(r"lock|pending|(model|rows|vectors|codes)-\w+\.\w+(\.partial)?")
+"""What a process that did not come to its end may leave behind."""
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how many images are done, and of how many."""
@@ -61,7 +61,8 @@ class Index:
         self.root = Path(manifest["root"])
         self.paths = [row.path for row in rows]
         self.labels = [label_of(path) for path in self.paths]
-        self._rows_of_label = rows_of_labels(self.paths)
+        self.rows_of_label = rows_of_labels(self.paths)
+        """Every label, in order, with its rows."""
         self._engine = pick_engine(vectors_ND, read_codes(path, manifest))
         self.engine = self._engine.name
         values = manifest["calibration"]
@@ -76,7 +77,7 @@ class Index:
         for _ in range(2):  # a second time if it was written anew between reading index.json and the files it names
             manifest = read_manifest(path)
             with contextlib.suppress(FileNotFoundError):
-                model = read_model(path / manifest["files"]["model"])
+                model = load_file(path / manifest["files"]["model"])
                 return cls(path, manifest, model, read_vectors(path, manifest), read_rows(path, manifest))
         raise UserError(
             f"{path} is damaged: files that its {MANIFEST} names are missing. Make it anew with `pads index`."
@@ -98,7 +99,7 @@ class Index:
         if k < 1:
             raise UserError(f"k is {k}: ask for at least 1 neighbour.")
         if label is not None:
-            rows = lookup(self._rows_of_label, label, "label")
+            rows = lookup(self.rows_of_label, label, "label")
             labelled_ND = self.vectors_ND[rows.start : rows.stop]
             k = min(k, len(rows))
             rows_QM = rows.start + nearest_of_all(vectors_QD, labelled_ND, k)
@@ -112,6 +113,7 @@ class Index:
 
         None if the run had no selection split to calibrate on, or if no distance has that precision there.
         """
+        check_precision(precision)
         if self.calibration is None:
             return None
         point = self.calibration.point(precision, len(self))
@@ -169,7 +171,7 @@ def build_index(
     model = load(run, checkpoint=checkpoint, device=device)
     if data is not None:
         model.config = replace(model.config, data=replace(model.config.data, root=data))
-    made_by = model_id(model)
+    made_by = fingerprint(model)
     check_place(path, made_by, rebuild)
     found = found_below(root, path)
     if not found.images and not found.bad:
@@ -277,7 +279,7 @@ def changes_note(before: Sequence[Row], now: Sequence[Row]) -> str:
 
 def described(index: Index) -> list[str]:
     """An index in a few sentences."""
-    labels = counted(len(index._rows_of_label), "label", "labels")
+    labels = counted(len(index.rows_of_label), "label", "labels")
     sentences = [f"{index.path} holds {counted(len(index), 'image', 'images')} ({labels}) of {shown(str(index.root))}."]
     sentences.append(f"Search: {index.engine}.")
     if not has_faiss():
@@ -304,27 +306,16 @@ def shown(path: str) -> str:
 # -- the door ----------------------------------------------------------------------------------------------------------
 
 
-def model_id(model: Model) -> str:
-    """A digest of all that a vector depends on, apart from the image."""
-    digest = hashlib.sha256()
-    preprocessing = replace(model.preprocessing, augmentation="none", flip=False, compiled=False)
-    digest.update(json.dumps([asdict(preprocessing), model.config.network.backbone, model.config.precision]).encode())
-    for name, weights in sorted(model.network.state_dict().items()):
-        digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}".encode())
-        digest.update(weights.cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
 def check_place(path: Path, made_by: str, rebuild: bool) -> None:
     """Refuses a place that is not an index of this model, and not a new one either."""
     if (path / MANIFEST).is_file():
-        before = read_manifest(path)
-        if before["model"] != made_by and not rebuild:
+        before = None if rebuild else read_manifest(path)
+        if before is not None and before["model"] != made_by:
             raise UserError(
                 f"{path} was made with another model (of {before['run']}): give another --out, or embed everything anew "
                 "with --rebuild."
             )
-    elif path.exists() and (not path.is_dir() or set(os.listdir(path)) - {LOCK, PENDING}):
+    elif path.exists() and (not path.is_dir() or not all(map(OURS.fullmatch, os.listdir(path)))):
         raise UserError(f"{path} exists and is not an index of pads: give a new folder as --out.")
 
 
@@ -381,14 +372,6 @@ def read_codes(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any] | None
     return codes and {**codes, "content": np.fromfile(path / manifest["files"]["codes"], dtype=np.uint8)}
 
 
-def read_model(file: Path) -> Model:
-    state = load_state(file)
-    config = from_json(state["config"])
-    network = build_network(config)
-    network.load_state_dict(state["network"])
-    return Model(network.to(pick_device("auto")), Preprocessing.of(config.data, config.network), config)
-
-
 class Pending:
     """Chunks that were embedded and are not in the index yet."""
 
@@ -419,14 +402,14 @@ def write_index(
     path: Path, manifest: Mapping[str, Any], model: Model, rows: Sequence[Row], vectors_ND: np.ndarray
 ) -> None:
     """Writes the files of the next generation, then the manifest that names them; then the old ones go."""
-    generation = 1 + (read_manifest(path)["generation"] if (path / MANIFEST).is_file() else 0)
+    generation = 1 + max((int(each.stem.partition("-")[2]) for each in path.glob("rows-*.json")), default=0)
     files = {
         "model": f"model-{manifest['model'][:12]}.safetensors",
         "rows": f"rows-{generation}.json",
         "vectors": f"vectors-{generation}.npy",
     }
     if not (path / files["model"]).is_file():
-        save_state(path / files["model"], {"network": model.network.state_dict(), "config": to_json(model.config)})
+        save_file(path / files["model"], model)
     write_atomically(path / files["rows"], json.dumps(rows))
     with writing(path / files["vectors"]) as file:
         np.save(file, vectors_ND)
@@ -435,16 +418,16 @@ def write_index(
         files["codes"] = f"codes-{generation}.faiss"
         with writing(path / files["codes"]) as file:
             codes.pop("content").tofile(file)
-    write_manifest(path, {**manifest, "generation": generation, "files": files, "codes": codes})
+    write_manifest(path, {**manifest, "files": files, "codes": codes})
 
 
 def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
-    """From here on the index is what the manifest says; whatever it does not name goes."""
+    """From here on the index is what the manifest says; files of an index that it does not name go."""
     write_atomically(path / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     for each in path.iterdir():
         if each.name == PENDING:
             shutil.rmtree(each)
-        elif each.name not in (MANIFEST, LOCK, *manifest["files"].values()):
+        elif OURS.fullmatch(each.name) and each.name not in (LOCK, *manifest["files"].values()):
             each.unlink()
 
 

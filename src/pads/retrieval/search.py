@@ -15,7 +15,7 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from pads.data.store import BadImage, decode, read_square
+from pads.data.store import BadImage, decoded, read_square
 from pads.errors import UserError
 from pads.model import BATCH
 from pads.retrieval.calibration import check_precision
@@ -166,19 +166,15 @@ def same_item_note(index: Index, precision: float) -> str:
     if calibration is None:
         return f"Whether a neighbour is the same item cannot be said. {index.not_calibrated}"
     split = f"the run's selection split ({calibration.num_images:,} images of {calibration.num_classes:,} classes)"
-    factor = calibration.stranger_factor(len(index))
-    scaled = f", each of another class counted {factor:.1f} times since the index is larger" if factor > 1 else ""
-    point = calibration.point(precision, len(index))
+    wanted, size = f"a precision of {100 * precision:g} %", f"an index of {len(index):,} images"
+    precisions_P, point = calibration.precisions(len(index)), calibration.point(precision, len(index))
     if point is None:
-        best = calibration.best(len(index))
-        but = "its neighbours are too few to tell" if best is None else f"the best is {best:.1%}"
-        wanted = f"a precision of {100 * precision:g} %"
-        return f"No distance reaches {wanted} on {split}{scaled}: {but}. So nothing is called the same item."
-    num_accepted = calibration.same_P[point] + calibration.strangers_P[point]
+        best = f"going by {split}, the best is about {precisions_P.max():.1%}"
+        return f"No distance is known to have {wanted} in {size}: {best}. So nothing is called the same item."
+    same, strangers = calibration.same_P[point], calibration.strangers_P[point]
     return (
-        f"same: nearer than {calibration.distances_P[point]:.4f}, for a precision of {100 * precision:g} %; on {split} "
-        f"{num_accepted:,} neighbours were that near, {calibration.precisions(len(index))[point]:.1%} of them of the "
-        f"query's class{scaled}."
+        f"same: nearer than {calibration.distances_P[point]:.4f}, for {wanted}; on {split} {same:,} of {same + strangers:,} "
+        f"neighbours that near were of the query's class, which means about {precisions_P[point]:.1%} in {size}."
     )
 
 
@@ -215,7 +211,7 @@ def contact_sheet(answers: Sequence[Answer], path: Path) -> None:
 def add_tile(sheet: Image.Image, left: int, top: int, file: str, words: tuple[str, str], frame: str | None) -> None:
     draw = ImageDraw.Draw(sheet)
     try:
-        picture = ImageOps.contain(decode(file), (TILE, TILE), Image.Resampling.LANCZOS)
+        picture = ImageOps.contain(decoded(file, None, min_side=TILE)[0], (TILE, TILE), Image.Resampling.LANCZOS)
     except BadImage:
         picture = Image.new("RGB", (TILE, TILE), "#eaeef2")
         ImageDraw.Draw(picture).text((10, TILE // 2 - 8), "not there any more", FAINT, ImageFont.load_default(13))
