@@ -6,6 +6,7 @@ import argparse
 import io
 import json
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -315,13 +316,15 @@ def report_at_the_end(run: RunFolder, options: argparse.Namespace) -> None:
     """The run is finished and stays so, whatever becomes of its pictures."""
     if options.no_report:
         return
+    print("Drawing the report ...", flush=True)
     try:
         from pads.reports.report import write_report
 
         print(f"Drawn in {write_report([run]).page}")
     except (Exception, KeyboardInterrupt) as error:
-        why = str(error) or type(error).__name__
-        print(f"pads: the report was not drawn ({why}); try again with `pads report {run.path}`.", file=sys.stderr)
+        why = str(error).partition("\n")[0] or type(error).__name__
+        again = f"pads report {shlex.quote(str(run.path))}"
+        print(f"pads: the report was not drawn ({why}); try again with `{again}`.", file=sys.stderr)
 
 
 def recipe_config(name: str) -> Config:

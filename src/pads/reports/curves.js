@@ -4,7 +4,7 @@ const tint = (group) => `var(--c${group % 7})`;
 function drawChart(holder, chart) {
   const svg = holder.querySelector("svg");
   const width = svg.clientWidth, height = svg.clientHeight;
-  const box = { left: 48, top: 8, right: width - 12, bottom: height - 36 };
+  const box = { left: 64, top: 8, right: width - 12, bottom: height - 36 };
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.replaceChildren();
   const factor = chart.percent ? 100 : 1;
@@ -29,14 +29,16 @@ function drawChart(holder, chart) {
   high += room;
   const x = (step) => box.left + ((box.right - box.left) * step) / lastStep;
   const y = (value) => box.bottom - ((box.bottom - box.top) * (factor * value - low)) / (high - low);
-  for (const value of ticks(low, high, 5)) {
+  const values = ticks(low, high, 5);
+  const isSmall = Math.max(...values.map(Math.abs)) < 0.01;
+  for (const value of values) {
     const at = y(value / factor);
     svg.append(makeSvg("line", { x1: box.left, x2: box.right, y1: at, y2: at, stroke: "var(--grid)" }));
-    svg.append(makeSvg("text", { x: box.left - 6, y: at + 4, "text-anchor": "end" }, readable(value)));
+    svg.append(makeSvg("text", { x: box.left - 6, y: at + 4, "text-anchor": "end" }, isSmall && value ? value.toExponential().replace("e-", "e−") : readable(value)));
   }
-  for (const value of ticks(0, lastStep, (box.right - box.left) / 70)) svg.append(makeSvg("text", { x: x(value), y: box.bottom + 15, "text-anchor": "middle" }, readable(value)));
+  for (const value of ticks(0, lastStep, (box.right - box.left) / 50)) svg.append(makeSvg("text", { x: x(value), y: box.bottom + 15, "text-anchor": "middle" }, readable(value)));
   svg.append(makeSvg("text", { x: (box.left + box.right) / 2, y: height - 5, "text-anchor": "middle" }, "training step"));
-  svg.append(makeSvg("text", { x: 10, y: (box.top + box.bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 10 ${(box.top + box.bottom) / 2})` }, chart.unit));
+  svg.append(makeSvg("text", { x: 9, y: (box.top + box.bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 9 ${(box.top + box.bottom) / 2})` }, chart.unit));
   for (const each of chart.lines) {
     if (each.sd) {
       const upper = each.steps.map((step, at) => `${x(step)},${y(each.mean[at] + each.sd[at])}`);

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,12 +17,20 @@ SPLITS = ("selection", "reward", "test")
 NAMES = {"map@r": "MAP@R", "nmi": "NMI", "r-precision": "R-precision"}
 
 
+class Line(NamedTuple):
+    name: str
+    """Of the curve."""
+    label: str = ""
+    """In the legend of its chart."""
+    style: int = 0
+    """0 solid, 1 dashed, 2 dotted."""
+
+
 @dataclass(frozen=True)
 class Chart:
     title: str
     unit: str
-    lines: tuple[tuple[str, str], ...]
-    """(name of the curve, what it is called in this chart); the first is drawn solid, the second dashed, the third dotted."""
+    lines: tuple[Line, ...]
     is_percent: bool = False
     is_stepped: bool = False
 
@@ -40,33 +49,30 @@ def charts_of(names: Iterable[str]) -> list[Chart]:
     """The charts that these curves fill, in the order of reading."""
     names = set(names)
     every = [
-        Chart("Loss", "loss", (("loss", ""),)),
+        Chart("Loss", "loss", (Line("loss"),)),
         *metric_charts(names),
         *(distance_chart(split) for split in ("reward", "test")),
-        Chart(f"Reward, mean of the last {REWARD_WINDOW}", "from −1 to 1", (("reward", ""),)),
-        Chart("Entropy of the policy, mean of the bins", "nats", (("policy_entropy", ""),)),
-        Chart("Perplexity of p(Iₙ|Iₐ)", "bins", (("perplexity", ""),)),
-        Chart("Mean distance of the negatives drawn", "distance", (("negative_distance", ""),)),
-        Chart("Triplets that violate the margin", "%", (("violation_share", ""),), is_percent=True),
-        Chart("Negatives of the anchor's own class", "%", (("negative_of_class_share", ""),), is_percent=True),
-        Chart("Learning rate", "per step", (("learning_rate", ""),), is_stepped=True),
-        Chart("Speed of training", "images per second", (("images_per_second", ""),)),
+        Chart(f"Reward, mean of the last {REWARD_WINDOW}", "from −1 to 1", (Line("reward"),)),
+        Chart("Entropy of the policy, mean of the bins", "nats", (Line("policy_entropy"),)),
+        Chart("Perplexity of p(Iₙ|Iₐ)", "bins", (Line("perplexity"),)),
+        Chart("Mean distance of the negatives drawn", "distance", (Line("negative_distance"),)),
+        Chart("Triplets that violate the margin", "%", (Line("violation_share"),), is_percent=True),
+        Chart("Negatives of the anchor's own class", "%", (Line("negative_of_class_share"),), is_percent=True),
+        Chart("Learning rate", "learning rate", (Line("learning_rate"),), is_stepped=True),
+        Chart("Speed of training", "images per second", (Line("images_per_second"),)),
     ]
-    filled = [Chart(c.title, c.unit, present(c, names), c.is_percent, c.is_stepped) for c in every]
+    filled = [replace(chart, lines=tuple(line for line in chart.lines if line.name in names)) for chart in every]
     return [chart for chart in filled if chart.lines]
-
-
-def present(chart: Chart, names: set[str]) -> tuple[tuple[str, str], ...]:
-    return tuple(line for line in chart.lines if line[0] in names)
 
 
 def metric_charts(names: set[str]) -> list[Chart]:
     ks = sorted({int(match[1]) for name in names if (match := re.search(r"/recall@(\d+)$", name))})
     metrics = [*(f"recall@{k}" for k in ks), "map@r", "r-precision", "nmi"]
-    return [
-        Chart(metric_title(metric), "%", tuple((f"{split}/{metric}", f"{split} split") for split in SPLITS), True)
-        for metric in metrics
-    ]
+    return [Chart(metric_title(metric), "%", lines_of(metric), is_percent=True) for metric in metrics]
+
+
+def lines_of(metric: str) -> tuple[Line, ...]:
+    return tuple(Line(f"{split}/{metric}", f"{split} split", style) for style, split in enumerate(SPLITS))
 
 
 def metric_title(metric: str) -> str:
@@ -74,7 +80,7 @@ def metric_title(metric: str) -> str:
 
 
 def distance_chart(split: str) -> Chart:
-    lines = ((f"{split}/intra", "within classes"), (f"{split}/inter", "between classes"))
+    lines = (Line(f"{split}/intra", "within classes"), Line(f"{split}/inter", "between classes", 1))
     return Chart(f"Distances on the {split} split", "distance", lines)
 
 

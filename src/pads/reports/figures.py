@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from pads.errors import UserError, missing_extra
-from pads.reports.curves import charts_of
+from pads.reports.curves import Chart, charts_of
 from pads.reports.gallery import SHOWN
 from pads.reports.groups import Group, grouped
 from pads.reports.heatmap import LOG_FLOOR, Progression, mean_progression
@@ -63,8 +63,8 @@ def draw_curricula(rows: Mapping[str, Sequence[RunFolder]], folder: Path) -> lis
     with new_figure(7, 0.5 + 2.1 * len(means)) as (figure, save):
         panels = figure.subplots(len(means), 2, squeeze=False)
         for (label, mean), axes in zip(means.items(), panels, strict=True):
-            heat(figure, axes[0], mean, f"{label}, linear scale", is_drawn=False)
-            heat(figure, axes[1], mean, f"{label}, log scale", is_drawn=False, is_log=True)
+            heat(figure, axes[0], mean, f"{label}, linear scale")
+            heat(figure, axes[1], mean, f"{label}, log scale", is_log=True)
         return save(folder, "curricula")
 
 
@@ -114,15 +114,13 @@ def draw_progressions(rows: Mapping[str, tuple[Progression | None, Progression |
     with new_figure(10, 0.5 + 2.3 * len(rows)) as (figure, save):
         panels = figure.subplots(len(rows), 3, squeeze=False)
         for (label, (p, drawn)), axes in zip(rows.items(), panels, strict=True):
-            heat(figure, axes[0], p, f"{label}: p, linear scale", is_drawn=False)
-            heat(figure, axes[1], p, f"{label}: p, log scale", is_drawn=False, is_log=True)
-            heat(figure, axes[2], drawn, f"{label}: negatives drawn", is_drawn=True)
+            heat(figure, axes[0], p, f"{label}: p, linear scale")
+            heat(figure, axes[1], p, f"{label}: p, log scale", is_log=True)
+            heat(figure, axes[2], drawn, f"{label}: negatives drawn")
         return save(folder, "distribution")
 
 
-def heat(
-    figure: Any, axes: Any, progression: Progression | None, title: str, *, is_drawn: bool, is_log: bool = False
-) -> None:
+def heat(figure: Any, axes: Any, progression: Progression | None, title: str, *, is_log: bool = False) -> None:
     from matplotlib.colors import LogNorm, Normalize
 
     axes.set_title(title)
@@ -130,14 +128,11 @@ def heat(
         axes.set_axis_off()
         axes.text(0.5, 0.5, "this curriculum has no bins", ha="center", va="center", transform=axes.transAxes)
         return
-    shares_TK, steps_T = progression.shares_TK, progression.steps_T
+    shares_TK = progression.shares_TK
     most = max(float(shares_TK.max()), 2 * LOG_FLOOR)
-    # p holds from its step on; what was drawn was drawn up to its step
-    last = steps_T[-1] + max(1, int(np.diff(steps_T).max(initial=1)))
-    columns = np.concatenate([[0], steps_T]) if is_drawn else np.concatenate([steps_T, [last]])
     norm = LogNorm(LOG_FLOOR, most, clip=True) if is_log else Normalize(0, most)
     mesh = axes.pcolormesh(
-        columns, progression.edges, shares_TK.T.clip(LOG_FLOOR if is_log else 0), norm=norm, cmap="viridis"
+        progression.limits, progression.edges, shares_TK.T.clip(LOG_FLOOR if is_log else 0), norm=norm, cmap="viridis"
     )
     mesh.set_rasterized(True)
     bar = figure.colorbar(mesh, ax=axes, format=percent)
@@ -151,42 +146,47 @@ def draw_curves(groups: Sequence[Group], folder: Path) -> list[Path]:
     if not charts:
         return []
     columns = min(3, len(charts))
-    with new_figure(3.3 * columns, 0.6 + 2.1 * math.ceil(len(charts) / columns)) as (figure, save):
-        panels = figure.subplots(math.ceil(len(charts) / columns), columns, squeeze=False).ravel()
+    num_rows = math.ceil(len(charts) / columns)
+    with new_figure(3.3 * columns, 0.6 + 2.1 * num_rows) as (figure, save):
+        panels = figure.subplots(num_rows, columns, squeeze=False).ravel()
         for axes in panels[len(charts) :]:
             axes.set_axis_off()
         for axes, chart in zip(panels, charts, strict=False):
-            factor = 100 if chart.is_percent else 1
-            for number, group in enumerate(groups):
-                for style, (name, label) in enumerate(chart.lines):
-                    band = group.band(name)
-                    if band is None:
-                        continue
-                    mean = factor * np.array(band.mean)
-                    look = {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[style], "linewidth": 1.3}
-                    marker = "o" if len(mean) == 1 else None
-                    drawstyle = "steps-post" if chart.is_stepped else "default"
-                    axes.plot(
-                        band.steps,
-                        mean,
-                        label=label if not number else None,
-                        marker=marker,
-                        drawstyle=drawstyle,
-                        **look,
-                    )
-                    if band.sd is not None:
-                        sd = factor * np.array(band.sd)
-                        axes.fill_between(band.steps, mean - sd, mean + sd, color=look["color"], alpha=0.2, linewidth=0)
-            axes.set_title(chart.title)
-            axes.set(xlabel="training step", ylabel=chart.unit)
-            if any(label for _, label in chart.lines):
-                axes.legend(frameon=False, fontsize=7)
+            draw_chart(axes, chart, groups)
         if len(groups) > 1:
-            from matplotlib.lines import Line2D
-
-            handles = [Line2D([], [], color=COLOURS[n % len(COLOURS)], label=g.label) for n, g in enumerate(groups)]
+            handles = [sample(group.label, COLOURS[at % len(COLOURS)]) for at, group in enumerate(groups)]
             figure.legend(handles=handles, loc="outside upper center", ncols=min(3, len(groups)), frameon=False)
         return save(folder, "curves")
+
+
+def draw_chart(axes: Any, chart: Chart, groups: Sequence[Group]) -> None:
+    factor = 100 if chart.is_percent else 1
+    for number, group in enumerate(groups):
+        tint = COLOURS[number % len(COLOURS)]
+        for line in chart.lines:
+            band = group.band(line.name)
+            if band is None:
+                continue
+            mean = factor * np.array(band.mean)
+            look = {"color": tint, "linestyle": DASHES[line.style], "marker": "o" if len(mean) == 1 else None}
+            axes.plot(
+                band.steps, mean, drawstyle="steps-post" if chart.is_stepped else "default", linewidth=1.3, **look
+            )
+            if band.sd is not None:
+                sd = factor * np.array(band.sd)
+                axes.fill_between(band.steps, mean - sd, mean + sd, color=tint, alpha=0.2, linewidth=0)
+    axes.set_title(chart.title)
+    axes.set(xlabel="training step", ylabel=chart.unit)
+    handles = [sample(line.label, "#555b63", DASHES[line.style]) for line in chart.lines if line.label]
+    if handles:
+        axes.legend(handles=handles, frameon=False, fontsize=7)
+
+
+def sample(label: str, tint: str, dash: Any = "-") -> Any:
+    """A line of a legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color=tint, linestyle=dash, linewidth=1.3, label=label)
 
 
 def draw_map(look: Look, folder: Path) -> list[Path]:
@@ -194,12 +194,13 @@ def draw_map(look: Look, folder: Path) -> list[Path]:
     from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 
     assert look.xy_M2 is not None
-    with new_figure(7, 7) as (figure, save):
+    width, height = np.ptp(look.xy_M2, axis=0)
+    with new_figure(7, 0.4 + 6.6 * min(max(height / max(width, 1e-12), 0.4), 1.4)) as (figure, save):
         axes = figure.subplots()
         labels_M = look.labels_N[look.shown_M]
         hues_M = (labels_M * 0.381966) % 1
         axes.scatter(*look.xy_M2.T, c=hues_M, cmap="hsv", vmin=0, vmax=1, s=5, alpha=0.6, linewidths=0, rasterized=True)
-        for image in spread_out(look.xy_M2, cells=22):
+        for image in spread_out(look.xy_M2, cells=27):
             picture = OffsetImage(look.thumbnails_MSS3[image], zoom=16 / look.thumbnails_MSS3.shape[1])
             axes.add_artist(AnnotationBbox(picture, look.xy_M2[image], frameon=False, pad=0))
         axes.set_aspect("equal")
@@ -209,52 +210,48 @@ def draw_map(look: Look, folder: Path) -> list[Path]:
 
 
 def spread_out(xy_M2: np.ndarray, cells: int) -> list[int]:
-    """The image nearest to the middle of each cell of a grid over the map."""
-    low_2, high_2 = xy_M2.min(0), xy_M2.max(0)
-    unit_M2 = (xy_M2 - low_2) / np.maximum((high_2 - low_2).max(), 1e-12) * cells
-    cell_M2 = np.floor(unit_M2)
-    from_middle_M = np.abs(unit_M2 - cell_M2 - 0.5).sum(1)
-    order_M = np.argsort(from_middle_M, kind="stable")
-    _, first = np.unique(cell_M2[order_M], axis=0, return_index=True)
-    return sorted(int(image) for image in order_M[first])
+    """As many images as have room: none is nearer to another, in x and in y, than a cell of a grid over the map."""
+    unit_M2 = xy_M2 / max(float(np.ptp(xy_M2, axis=0).max()), 1e-12) * cells
+    picked: list[int] = []
+    for image in np.random.default_rng(0).permutation(len(xy_M2)):
+        if not picked or np.abs(unit_M2[picked] - unit_M2[image]).max(1).min() >= 1:
+            picked.append(int(image))
+    return picked
 
 
 def draw_gallery(look: Look, folder: Path) -> list[Path]:
     """Good and bad queries with their nearest images (paper, Fig. 7): marked by sign and colour."""
     rows = [("good", row) for row in look.good] + [("bad", row) for row in look.bad]
     place = {int(position): at for at, position in enumerate(look.shown_M)}
-    width = min(SHOWN, look.found.neighbours_QK.shape[1]) + 1
-    with new_figure(0.95 * width, 1.2 * len(rows)) as (figure, save):
-        panels = figure.subplots(len(rows), width, squeeze=False)
-        for (kind, row), line in zip(rows, panels, strict=True):
-            query = int(look.found.queries_Q[row])
-            for axes in line:
-                axes.set_axis_off()
-            framed(line[0], look.thumbnails_MSS3[place[query]], QUERY)
+    width = min(SHOWN, look.found.neighbours_QK.shape[1])
+    with new_figure(0.68 * (1.3 + 1.08 * width), 0.68 * (1.27 * len(rows) + 0.1)) as (figure, save):
+        axes = figure.subplots()
+        for line, (kind, row) in enumerate(rows):
+            query, top = int(look.found.queries_Q[row]), 1.27 * line
             words = f"{kind}, AP {100 * look.found.precisions_Q[row]:.0f} %: {shortened(look.cells(query)[1])}"
-            line[0].set_title(words, loc="left", fontsize=7, pad=5)
-            for column, axes in enumerate(line[1:]):
-                found = int(look.found.neighbours_QK[row, column])
+            axes.text(0, top - 0.05, words, va="bottom", fontsize=7)
+            framed(axes, look.thumbnails_MSS3[place[query]], 0, top, QUERY)
+            for column, found in enumerate(look.found.neighbours_QK[row, :width].tolist()):
                 is_right = bool(look.found.matches_QK[row, column])
-                framed(axes, look.thumbnails_MSS3[place[found]], RIGHT if is_right else WRONG)
-                mark, tint = ("✓", RIGHT) if is_right else ("✗", WRONG)
-                axes.text(
-                    *(0.95, 0.05, mark),
-                    **{"transform": axes.transAxes, "ha": "center", "va": "center", "color": "white", "fontsize": 7},
-                    bbox={"boxstyle": "circle,pad=0.15", "facecolor": tint, "edgecolor": "white"},
-                )
+                tint, left = RIGHT if is_right else WRONG, 1.2 + 1.08 * column
+                framed(axes, look.thumbnails_MSS3[place[found]], left, top, tint)
+                badge = {"boxstyle": "circle,pad=0.12", "facecolor": tint, "edgecolor": "white"}
+                at = {"ha": "center", "va": "center", "color": "white", "fontsize": 6}
+                axes.text(left + 0.93, top + 0.93, "✓" if is_right else "✗", bbox=badge, **at)
+        axes.set(xlim=(-0.05, 1.2 + 1.08 * width), ylim=(1.27 * len(rows) - 0.2, -0.3), aspect="equal")
+        axes.set_axis_off()
         return save(folder, "retrieval")
 
 
-def framed(axes: Any, pixels_SS3: np.ndarray, tint: str) -> None:
-    axes.set_axis_on()
-    axes.imshow(pixels_SS3, interpolation="antialiased")
-    axes.set(xticks=[], yticks=[])
-    for spine in axes.spines.values():
-        spine.set(visible=True, edgecolor=tint, linewidth=2)
+def framed(axes: Any, pixels_SS3: np.ndarray, left: float, top: float, tint: str) -> None:
+    from matplotlib.patches import Rectangle
+
+    axes.imshow(pixels_SS3, extent=(left, left + 1, top + 1, top), interpolation="bilinear")
+    axes.add_patch(Rectangle((left, top), 1, 1, fill=False, edgecolor=tint, linewidth=2))
 
 
 def shortened(name: str, most: int = 60) -> str:
+    name = name.encode("utf-8", "backslashreplace").decode()  # a folder's name need not be text
     return name if len(name) <= most else name[: most - 1] + "…"
 
 
@@ -279,6 +276,7 @@ def new_figure(width: float, height: float) -> Iterator[tuple[Any, Callable[[Pat
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph")  # a class name in letters that the font has not
             figure.savefig(paths[0], dpi=180)
+            figure.set_layout_engine("none")  # as it is now: to lay it out again takes as long as to draw it
             figure.savefig(paths[1], metadata={"Date": None})
         return paths
 

@@ -44,7 +44,7 @@ function queryRow(image) {
 const classLink = (label) => make("button", { type: "button", class: "link", onclick: () => openClass(label, true) }, LOOK.classes[label]);
 
 function pairOf({ first, second, share, query, found }) {
-  const asked = make("div", {}, classLink(first), " and ", classLink(second), make("div", { class: "caption", style: "margin:0" }, `${(100 * share).toFixed(0)} % of their places are the other's`));
+  const asked = make("div", {}, classLink(first), " and ", classLink(second), make("div", { class: "caption", style: "margin:0" }, `${(100 * share).toFixed(0)} % of what either finds nearest is of the other`));
   return make("div", { class: "pair" }, shot(query, "query"), shot(found, "wrong"), asked);
 }
 

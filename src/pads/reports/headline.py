@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from pads.config import Config
-from pads.reports.groups import Group
+from pads.config import Config, to_dict
+from pads.data.benchmark import counted
+from pads.recipes import RECIPES
+from pads.reports.groups import Group, alike, flat
 
 PAPER: dict[str, tuple[str, dict[str, float]]] = {
     "cub200-margin-udist": ("Tab. 1", {"recall@1": 0.635, "recall@2": 0.749, "recall@4": 0.844, "nmi": 0.681}),
@@ -43,6 +45,8 @@ def headline_of(group: Group, so_far: Mapping[str, float] | None = None) -> dict
     finished = [metrics for run in group.runs if (metrics := run.metrics) is not None and "test" in metrics]
     protocols = sorted({metrics["protocol"] for metrics in finished}) or ["unfinished"]
     rows = {name: mean_figures([metrics["test"][name] for metrics in finished]) for name in ROWS} if finished else {}
+    if finished:  # no seed is in the pixels
+        rows["raw pixels"] = mean_figures([finished[0]["test"]["raw pixels"]])
     if protocols == ["last"]:
         rows.pop("last")  # it is what was kept, too
     if so_far and not finished:
@@ -76,6 +80,7 @@ def about(config: Config, splits: Mapping[str, Mapping[str, int]] | None) -> lis
     if splits:
         sizes = [f"{role} {size['images']:,} of {size['classes']:,}" for role, size in splits.items() if size["images"]]
         images += f" (images of classes: {', '.join(sizes)})"
+    epochs = counted(config.num_epochs, "epoch", "epochs")
     batch = f"{config.data.classes_per_batch} classes × {config.data.samples_per_class} images"
     return [
         ("images", images),
@@ -85,11 +90,18 @@ def about(config: Config, splits: Mapping[str, Mapping[str, int]] | None) -> lis
             "negatives",
             part(config.curriculum.name, config.curriculum.options) + f", from {config.sampling.negatives_from}",
         ),
-        (
-            "training",
-            f"{config.num_epochs} epochs, batches of {batch}, learning rate {config.optimiser.learning_rate:g}",
-        ),
+        ("training", f"{epochs}, batches of {batch}, learning rate {config.optimiser.learning_rate:g}"),
     ]
+
+
+def changes_of(config: Config) -> list[str]:
+    """The settings by which a run differs from its recipe, as far as these can change a figure."""
+    if config.recipe not in RECIPES:
+        return []
+    recipe, own = (dict(flat(to_dict(alike(each)))) for each in (RECIPES[config.recipe](), config))
+    passed_over = ("recipe", "data.root", "data.store_on", "network.weights", "test_curve_every", "checkpoint_every")
+    keys = [key for key in own if own[key] != recipe.get(key) and key not in passed_over]
+    return [f"{key}={own[key]}" for key in keys]
 
 
 def part(name: str, options: Mapping[str, Any]) -> str:
@@ -106,10 +118,15 @@ def notes_of(group: Group, finished: Sequence[Mapping[str, Any]], where: str) ->
         notes.append(
             f"{len(group.runs) - len(finished)} of {len(group.runs)} runs are not finished and not counted here."
         )
+    changes = changes_of(group.config)
+    if changes:
+        notes.append(f"Changed from the recipe: {', '.join(changes)}.")
     if where:
         notes.append(
             f"paper: {where} of Roth, Milbich and Ommer (CVPR 2020), selected on the test split by the authors' code."
         )
+        if changes:
+            notes.append("The paper's number is of the recipe as it stands, and this run changed it.")
         if group.config.network.weights is None:
             notes.append(
                 "The paper starts from ImageNet weights and this run from random ones: the two are not comparable."

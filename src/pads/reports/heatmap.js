@@ -9,26 +9,39 @@ function viridis(share) {
 }
 
 const sampling = { shown: null, at: 0 };
-const MARGIN = { left: 46, right: 64, top: 8, bottom: 38 };
-
-/* Where the columns of a heat map begin and end: p holds from its step on, what was drawn was drawn up to its step. */
-function columnEdges(progression, isDrawn, lastStep) {
-  const { steps } = progression;
-  return isDrawn ? [0, ...steps] : [...steps, Math.max(lastStep, steps[steps.length - 1] + 1)];
-}
+const MARGIN = { left: 46, right: 76, top: 8, bottom: 38 };
 
 function lastStepOf(shown) {
-  return Math.max(1, ...[shown.p, shown.drawn].filter(Boolean).map((each) => each.steps[each.steps.length - 1]));
+  return Math.max(1, ...[shown.p, shown.drawn].filter(Boolean).map((each) => each.limits[each.limits.length - 1]));
 }
 
-function drawHeat(canvas, progression, { isLog = false, isDrawn = false } = {}) {
+/* The map itself is drawn once and kept; the slider moves nothing but the cursor. */
+function drawHeat(canvas, progression, isLog = false) {
   canvas.parentElement.hidden = !progression;
   if (!progression) return;
   const { pen, width, height } = prepared(canvas);
+  const key = [width, height, canvas.width, colour("--soft")].join();
+  if (canvas.heat?.progression !== progression || canvas.heat.key !== key) canvas.heat = { key, progression, ...drawnHeat(canvas, progression, isLog) };
+  const { picture, box, last } = canvas.heat;
+  pen.drawImage(picture, 0, 0, width, height);
+  const at = box.left + (box.width * currentStep()) / last;
+  for (const [tint, thick] of [["#fff", 3], ["#d40000", 1.4]]) {
+    pen.strokeStyle = tint;
+    pen.lineWidth = thick;
+    line(pen, at, box.top, at, box.top + box.height);
+  }
+  canvas.dataset.cursor = String(Math.round(at));
+}
+
+function drawnHeat(canvas, progression, isLog) {
+  const picture = make("canvas", { width: canvas.width, height: canvas.height });
+  const width = canvas.clientWidth, height = canvas.clientHeight;
+  const pen = picture.getContext("2d");
+  pen.scale(canvas.width / width, canvas.height / height);
+  pen.font = FONT;
   const box = { left: MARGIN.left, top: MARGIN.top, width: width - MARGIN.left - MARGIN.right, height: height - MARGIN.top - MARGIN.bottom };
-  const { edges, rows } = progression;
-  const columns = columnEdges(progression, isDrawn, lastStepOf(sampling.shown));
-  const last = columns[columns.length - 1];
+  const { edges, rows, limits } = progression;
+  const last = lastStepOf(sampling.shown);
   const low = edges[0], high = edges[edges.length - 1];
   const most = Math.max(...rows.map((row) => Math.max(...row)), 1e-9);
   const floor = Math.log10(REPORT.log_floor), ceiling = Math.log10(most);
@@ -36,24 +49,16 @@ function drawHeat(canvas, progression, { isLog = false, isDrawn = false } = {}) 
   const y = (distance) => box.top + box.height * (1 - (distance - low) / (high - low));
   const scaled = (share) => (isLog ? (Math.log10(Math.max(share, REPORT.log_floor)) - floor) / (ceiling - floor) : share / most);
   rows.forEach((row, column) => {
-    const from = x(columns[column]), to = x(columns[column + 1]);
+    const from = x(limits[column]), to = x(limits[column + 1]);
     row.forEach((share, bin) => {
       pen.fillStyle = viridis(scaled(share));
       pen.fillRect(from, y(edges[bin + 1]), to - from + 0.6, y(edges[bin]) - y(edges[bin + 1]) + 0.6);
     });
   });
-  axes(pen, box, { x, y, xs: ticks(0, last, box.width / 75), ys: ticks(low, high, 6), xTitle: "training step", yTitle: "distance" });
+  axes(pen, box, { x, y, xs: ticks(0, last, box.width / 60), ys: ticks(low, high, 6), xTitle: "training step", yTitle: "distance" });
   colourBar(pen, box, isLog, most, floor, ceiling);
-  const at = x(currentStep());
-  pen.strokeStyle = "#fff";
-  pen.lineWidth = 3;
-  line(pen, at, box.top, at, box.top + box.height);
-  pen.strokeStyle = "#d40000";
-  pen.lineWidth = 1.4;
-  line(pen, at, box.top, at, box.top + box.height);
-  canvas.dataset.cursor = String(Math.round(at));
   canvas.setAttribute("aria-label", `Heat map over ${readable(last)} steps; the largest value is ${readable(100 * most)} %.`);
-  canvas.heat = { box, columns, last, edges, rows, low, high };
+  return { picture, box, limits, last, edges, rows, low, high };
 }
 
 function line(pen, x1, y1, x2, y2) {
@@ -99,7 +104,7 @@ function colourBar(pen, box, isLog, most, floor, ceiling) {
   pen.textBaseline = "middle";
   const y = (share) => box.top + box.height * (1 - share);
   if (isLog) {
-    for (let power = Math.ceil(floor); power <= ceiling + 1e-9; power++) pen.fillText(`${readable(100 * 10 ** power)} %`, left + thick + 4, y((power - floor) / (ceiling - floor)));
+    for (let power = Math.ceil(floor); power <= ceiling + 1e-9; power++) pen.fillText(`${Number((100 * 10 ** power).toPrecision(3))} %`, left + thick + 4, y((power - floor) / (ceiling - floor)));
   } else {
     ticks(0, 100 * most, 5).forEach((value) => pen.fillText(`${readable(value)} %`, left + thick + 4, y(value / (100 * most))));
   }
@@ -113,7 +118,7 @@ function drawHistogram() {
   const step = currentStep();
   const rows = {
     p: p && p.rows[lastUpTo(p.steps, step)],
-    drawn: drawn && drawn.rows[Math.min(lastUpTo([0, ...drawn.steps], step - 1), drawn.rows.length - 1)],
+    drawn: drawn && drawn.rows[Math.min(lastUpTo(drawn.limits, step - 1), drawn.rows.length - 1)],
   };
   const { edges } = p || drawn;
   const low = edges[0], high = edges[edges.length - 1];
@@ -161,8 +166,8 @@ function drawSampling() {
   const { shown } = sampling;
   if (!shown || !(shown.p || shown.drawn)) return;
   drawHeat(byId("heat-linear"), shown.p);
-  drawHeat(byId("heat-log"), shown.p, { isLog: true });
-  drawHeat(byId("heat-drawn"), shown.drawn, { isDrawn: true });
+  drawHeat(byId("heat-log"), shown.p, true);
+  drawHeat(byId("heat-drawn"), shown.drawn);
   drawHistogram();
   const step = currentStep();
   byId("step-output").textContent = `step ${readable(step)} of ${readable(lastStepOf(shown))}`;
@@ -219,12 +224,12 @@ function startSampling() {
     const canvas = byId(id);
     const look = (event) => {
       if (!canvas.heat) return;
-      const { box, columns, last, edges, rows, low, high } = canvas.heat;
+      const { box, limits, last, edges, rows, low, high } = canvas.heat;
       const area = canvas.getBoundingClientRect();
       const step = ((event.clientX - area.left - box.left) / box.width) * last;
       const distance = low + (1 - (event.clientY - area.top - box.top) / box.height) * (high - low);
       if (step < 0 || step > last || distance < low || distance > high) return hideTip();
-      const row = rows[Math.min(lastUpTo(columns, step), rows.length - 1)];
+      const row = rows[Math.min(lastUpTo(limits, step), rows.length - 1)];
       const bin = Math.min(lastUpTo(edges, distance), row.length - 1);
       const words = `step ${readable(step)}\ndistance ${readable(edges[bin])} to ${readable(edges[bin + 1])}\n${readable(100 * row[bin])} %`;
       showTip(event.clientX, event.clientY, make("div", {}, words));

@@ -106,10 +106,11 @@ def bars_html(rows: Mapping[str, Mapping[str, Any]]) -> str:
             continue
         percent = 100 * figures["recall@1"][0]
         kind = {"so far": "trained"}.get(name, name.replace(" ", "-"))
-        value = percentage(figures["recall@1"]) + (" % R@1" if name in ("trained", "so far") else " %")
-        fill = f'<span class="fill {kind}" style="width:{0.72 * percent:.2f}%"></span>'
+        value = percentage(figures["recall@1"]) + " %"
+        fill = f'<span class="fill {kind}" style="width:calc((100% - 8rem) * {percent / 100:.4f})"></span>'
         made.append(f'<span>{escape(name)}</span><span class="bar">{fill}<b>{value}</b></span>')
-    return f'<div class="bars">{"".join(made)}</div>' if made else ""
+    title = "<h4>Recall@1: how often the nearest image is of the same class</h4>"
+    return f'{title}<div class="bars">{"".join(made)}</div>' if made else ""
 
 
 def table_html(rows: Mapping[str, Mapping[str, Any]], columns: Sequence[str]) -> str:
@@ -171,7 +172,7 @@ def distribution(
 def progression_data(progression: Progression) -> dict[str, Any]:
     few = progression.thinned(MOST_POINTS)
     rows = [[short(share) for share in row] for row in few.shares_TK.tolist()]
-    return {"edges": few.edges.tolist(), "steps": few.steps_T.tolist(), "rows": rows}
+    return {"edges": few.edges.tolist(), "steps": few.steps_T.tolist(), "limits": few.limits.tolist(), "rows": rows}
 
 
 def charts(groups: Sequence[Group]) -> list[dict[str, Any]]:
@@ -179,10 +180,10 @@ def charts(groups: Sequence[Group]) -> list[dict[str, Any]]:
     made = []
     for chart in charts_of(names):
         lines = [
-            {"group": number, "style": style, "label": label, **band_data(band)}
-            for style, (name, label) in enumerate(chart.lines)
+            {"group": number, "style": line.style, "label": line.label, **band_data(band)}
+            for line in chart.lines
             for number, group in enumerate(groups)
-            if (band := group.band(name)) is not None
+            if (band := group.band(line.name)) is not None
         ]
         values = {"title": chart.title, "unit": chart.unit, "percent": chart.is_percent, "stepped": chart.is_stepped}
         if lines:
@@ -234,7 +235,7 @@ def look_data(look: Look, group: Group) -> dict[str, Any]:
     return {
         "classes": look.class_names,
         "labels": labels_N[look.shown_M].tolist(),
-        "names": [look.paths[position].name for position in look.shown_M],
+        "names": [look.short_name(int(position)) for position in look.shown_M],
         "neighbours": neighbours,
         "precisions": precisions,
         "good": place_N[found.queries_Q[look.good]].tolist(),

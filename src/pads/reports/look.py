@@ -6,7 +6,7 @@ Dimensions: N images of the test split, M of them shown, D embedding, S pixels o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +52,11 @@ class Look:
         """File and class of an image."""
         return str(self.paths[position]), self.class_names[self.labels_N[position]]
 
+    def short_name(self, position: int) -> str:
+        """The file's name, after its folder's unless that is the class."""
+        path, name = self.paths[position], self.class_names[self.labels_N[position]]
+        return path.name if path.parent.name in ("", name) else f"{path.parent.name}/{path.name}"
+
     def figures(self, recall_ks: Sequence[int]) -> dict[str, float]:
         """Recall@k and MAP@R of this very network."""
         matches_QK = torch.from_numpy(self.found.matches_QK)
@@ -66,7 +71,9 @@ def look_at(run: RunFolder, *, map_method: str = "auto", classes: Sequence[str] 
     model = load(run)
     with fixed_threads(model.config.threads), float32_rounding(model.config.precision):  # as in training: the same bits
         device = next(model.network.parameters()).device
-        view = load_test_view(model.config, device, nobody)
+        view = load_test_view(
+            replace(model.config, compiled=False), device, nobody
+        )  # to compile takes longer than to look
         images, rows = view.store.images, view.indices_N.cpu().numpy()
         class_names = tuple(images.class_names[label] for label in np.unique(images.labels[rows]))
         pinned = [lookup({name: at for at, name in enumerate(class_names)}, name, "class") for name in classes]
@@ -78,7 +85,7 @@ def look_at(run: RunFolder, *, map_method: str = "auto", classes: Sequence[str] 
         shown_M = images_to_show(found, labels_N, [*good, *bad], confused, pinned)
         xy_M2, method = None, "none"
         if map_method != "none":
-            xy_M2, method = project(embeddings_ND[torch.as_tensor(shown_M, device=device)].cpu(), map_method)
+            xy_M2, method = project(embeddings_ND[torch.as_tensor(shown_M, device=device)], map_method)
         return Look(
             class_names,
             labels_N,

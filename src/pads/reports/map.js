@@ -4,7 +4,7 @@ function startMap() {
   const view = { x: 0.5, y: 0.5, zoom: 1 };
   const marked = new Set();
   let hovered = -1;
-  const POINT = 3, PICTURE = 44, MOST_PICTURES = 500;
+  const POINT = LOOK.labels.length > 2000 ? 2.4 : 3.5, PICTURE = 44, MOST_PICTURES = 500;
 
   const scale = () => Math.min(canvas.clientWidth, canvas.clientHeight) * 0.94 * view.zoom;
   const toX = (x) => (x - view.x) * scale() + canvas.clientWidth / 2;
@@ -171,8 +171,8 @@ function startMap() {
     release(event);
   });
   canvas.addEventListener("pointercancel", release);
-  canvas.addEventListener("pointerleave", () => {
-    if (!held.size) hover(-1);
+  canvas.addEventListener("pointerleave", (event) => {
+    if (event.pointerType === "mouse" && !held.size) hover(-1);
   });
   canvas.addEventListener("dblclick", () => {
     if (hovered >= 0) openClass(LOOK.labels[hovered], true);

@@ -27,7 +27,7 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 function readable(value) {
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size < 0.001) return value.toExponential(1).replace("e-", "e−");
+  if (size < 0.001) return Number(value.toPrecision(3)).toExponential().replace("e-", "e−");
   if (size >= 1000) return Math.round(value).toLocaleString("en");
   return String(Number(value.toPrecision(3)));
 }
@@ -72,6 +72,8 @@ addEventListener("resize", () => {
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
 
+const FONT = "11px system-ui, sans-serif";
+
 /* A canvas in its own pixels; what is drawn is measured in those of the page. */
 function prepared(canvas) {
   const ratio = window.devicePixelRatio || 1;
@@ -80,7 +82,7 @@ function prepared(canvas) {
   canvas.height = Math.round(height * ratio);
   const pen = canvas.getContext("2d");
   pen.scale(ratio, ratio);
-  pen.font = "11px system-ui, sans-serif";
+  pen.font = FONT;
   return { pen, width, height };
 }
 
@@ -93,9 +95,9 @@ function showTip(x, y, ...content) {
   const box = tip.getBoundingClientRect();
   const left = Math.min(Math.max(8, x + 16), document.documentElement.clientWidth - box.width - 8);
   const top = y + 16 + box.height > innerHeight ? y - box.height - 12 : y + 16;
-  tip.style.transform = `translate(${Math.max(8, left)}px, ${Math.max(8, top)}px)`;
+  tip.style.left = `${Math.max(8, left) + scrollX}px`;
+  tip.style.top = `${Math.max(8, top) + scrollY}px`;
 }
 function hideTip() {
   byId("tip").hidden = true;
 }
-addEventListener("scroll", hideTip, { passive: true });

@@ -29,6 +29,8 @@ def project(embeddings_ND: Any, method: str = "auto") -> tuple[np.ndarray, str]:
     "auto" is UMAP where it is installed and there are between 200 and 20,000 images, else PCA.
     """
     lookup(dict.fromkeys(METHODS), method, "map")
+    if isinstance(embeddings_ND, torch.Tensor):
+        embeddings_ND = embeddings_ND.detach().cpu()
     embeddings_ND = np.ascontiguousarray(np.asarray(embeddings_ND, dtype=np.float32))
     is_installed = importlib.util.find_spec("umap") is not None
     if method == "auto":
@@ -68,6 +70,7 @@ def umap(embeddings_ND: np.ndarray) -> np.ndarray:
             precomputed_knn=(neighbours_NK, distances_NK, None),
             force_approximation_algorithm=True,  # else it ignores the given neighbours of a small set
             init=start_N2,
+            n_epochs=200,  # its own choice for large sets; for small ones it would take 500, and twice as long
             random_state=0,
             n_jobs=1,  # what a fixed seed comes down to
         ).fit_transform(embeddings_ND)

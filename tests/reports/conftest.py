@@ -1,0 +1,82 @@
+"""One tiny set of pictures, and runs on it: with PADS (two seeds), with a static rule, and one that was stopped."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import pads
+from pads.config import Config, Part, with_settings
+from pads.recipes import RECIPES
+from pads.runs import RunFolder
+
+EVIL = "<img src=x onerror=document.title='hacked'>"
+"""A folder may be called that."""
+NO_TEXT = os.fsdecode(b"caf\xe9")
+"""Nor need it be text."""
+TEST_CLASSES = (EVIL, "a & b $x_1$", NO_TEXT, "plain", "zebra")
+SETTINGS = [
+    "data.image_size=16",
+    "data.resize=16",
+    "data.store_size=16",
+    "data.classes_per_batch=3",
+    "data.samples_per_class=2",
+    "network.embedding_dim=8",
+    "num_epochs=4",
+    "adapt_every=2",
+    "log_every=2",
+    "optimiser.milestones=[2]",
+    "threads=1",
+    "device=cpu",
+]
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory) -> Path:
+    """Eight classes to train on and five to test on, of six pictures each: a pattern with noise."""
+    root, noise = tmp_path_factory.mktemp("data") / "photos", np.random.default_rng(0)
+    names = [f"train/class-{label}" for label in range(8)] + [f"test/{name}" for name in TEST_CLASSES]
+    for name in names:
+        (root / name).mkdir(parents=True)
+        pattern = np.kron(noise.integers(0, 256, (4, 4, 3)), np.ones((4, 4, 1)))
+        for number in range(6):
+            pixels = np.clip(pattern + noise.normal(0, 90, pattern.shape), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(root / name / f"{number}.png")
+    return root
+
+
+@pytest.fixture(scope="session")
+def config(photos) -> Config:
+    return with_settings(RECIPES["folder"](), ["recipe=folder", f"data.root={photos}", *SETTINGS])
+
+
+@pytest.fixture(scope="session")
+def runs(config, tmp_path_factory) -> dict[str, RunFolder]:
+    where = tmp_path_factory.mktemp("runs")
+    static = replace(config, curriculum=Part("distance-weighted"), recipe="static", test_curve_every=1)
+    return {
+        "pads": pads.train(config, where / "pads"),
+        "pads-1": pads.train(replace(config, seed=1), where / "pads-1"),
+        "static": pads.train(static, where / "static"),
+    }
+
+
+@pytest.fixture
+def run(runs, tmp_path) -> RunFolder:
+    """A finished run, to be spoilt."""
+    return RunFolder.open(shutil.copytree(runs["pads"].path, tmp_path / "run"))
+
+
+@pytest.fixture
+def stopped(run) -> RunFolder:
+    """The same, in the middle of a line of its events."""
+    (run.path / "metrics.json").unlink()
+    events = (run.path / "events.jsonl").read_bytes().splitlines(keepends=True)
+    (run.path / "events.jsonl").write_bytes(b"".join(events[:5]) + events[5][:20])
+    return run
