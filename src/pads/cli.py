@@ -92,6 +92,7 @@ def make_parser() -> argparse.ArgumentParser:
         add_report,
         add_index,
         add_search,
+        add_serve,
         add_export,
         add_prepare,
         add_bench,
@@ -203,6 +204,22 @@ def add_bench(commands: Commands) -> None:
     bench.add_argument("--steps", type=int, default=600, help="training steps of each measurement (default: 600)")
     bench.add_argument("--out", metavar="FILE", default="bench.json", help="where the figures go (default: bench.json)")
     bench.set_defaults(command=bench_command)
+
+
+def add_serve(commands: Commands) -> None:
+    serve = commands.add_parser(
+        "serve",
+        help="a page to search an index, or to watch a run",
+        description="A page and an HTTP API to search an index, or to watch a run and search its test images.",
+    )
+    serve.add_argument("path", metavar="INDEX|RUN", help="an index folder, or a run folder, also while it is trained")
+    serve.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: this machine alone)")
+    serve.add_argument("--port", type=int, default=8420, help="0 for any free one (default: 8420)")
+    serve.add_argument("--images", metavar="DIR", help="where the indexed images are now (default: where they were)")
+    serve.add_argument(
+        "--follow-links", action="store_true", help="show images that are links out of the folder of the index, too"
+    )
+    serve.set_defaults(command=serve_command)
 
 
 def add_index(commands: Commands) -> None:
@@ -398,6 +415,18 @@ def prepare_command(options: argparse.Namespace) -> None:
         print(note)
     counts = ", ".join(f"{split} {len(images):,}" for split, images in split_lists(prepared.benchmark).items())
     print(f"{prepared.path} holds {options.dataset} ({counts}), decoded and verified.")
+
+
+def serve_command(options: argparse.Namespace) -> None:
+    from pads.web import serve
+
+    serve(
+        options.path,
+        host=options.host,
+        port=options.port,
+        images=options.images,
+        follow_links=options.follow_links,
+    )
 
 
 def bench_command(options: argparse.Namespace) -> None:

@@ -1,0 +1,93 @@
+"""Images in and out: what may be decoded, what may be shown, and how."""
+
+from __future__ import annotations
+
+import os
+import threading
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+from starlette.exceptions import HTTPException
+
+from pads.data.store import BadImage, read_square, reason, upright_draft, upright_rgb
+
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+"""Nothing else is opened: some of Pillow's readers start other programs."""
+SHOWN_AS = {"JPEG": "image/jpeg", "MPO": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF": "image/gif"}
+"""What every browser shows as it is."""
+MAX_PIXELS = 64_000_000
+THUMBNAIL_SIZE = 256
+NUM_DECODERS = 2
+"""Images decoded at the same time: each may take some hundred MB."""
+
+decoding = threading.Semaphore(NUM_DECODERS)
+
+
+def format_of(source: Path | BinaryIO) -> str:
+    """The format of an image that may be decoded; only its header is read."""
+    try:
+        with Image.open(source, formats=FORMATS) as image:
+            num_pixels, name = image.width * image.height, str(image.format)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        num_pixels, name = MAX_PIXELS + 1, ""
+    except FileNotFoundError as error:
+        raise HTTPException(404, "the file is gone since the index was made.") from error
+    except UnidentifiedImageError as error:
+        raise HTTPException(415, "this is not an image, or none of JPEG, PNG, WebP, GIF, BMP and TIFF.") from error
+    except Exception as error:  # Pillow's readers raise whatever they stumble over in a broken file
+        raise HTTPException(415, f"the image cannot be read: {reason(error)}.") from error
+    if num_pixels > MAX_PIXELS:
+        most = MAX_PIXELS // 1_000_000
+        raise HTTPException(413, f"the image has more than {most} million pixels: take a smaller one.")
+    return name
+
+
+def uploaded_square(data: bytes, size: int) -> tuple[np.ndarray, tuple[int, int]]:
+    """An upload as the image store keeps it, so that it becomes the same vector as the same file in an index."""
+    format_of(BytesIO(data))
+    with decoding:
+        try:
+            return read_square(BytesIO(data), size)
+        except BadImage as error:
+            raise HTTPException(415, f"the image cannot be read: {error.reason}.") from error
+
+
+def thumbnail(path: Path) -> bytes:
+    """A small JPEG, transparency laid on white as the network sees it."""
+    format_of(path)
+    with decoding:
+        try:
+            with Image.open(path, formats=FORMATS) as image:
+                small, _ = upright_draft(image, THUMBNAIL_SIZE)
+        except Exception as error:
+            raise HTTPException(415, f"the image cannot be read: {reason(error)}.") from error
+        small.thumbnail((THUMBNAIL_SIZE, THUMBNAIL_SIZE))
+    out = BytesIO()
+    small.save(out, "JPEG", quality=85)
+    return out.getvalue()
+
+
+def shown(path: Path) -> tuple[bytes, str]:
+    """The whole image and its media type: the file itself where browsers show it, else as PNG."""
+    name = format_of(path)
+    if name in SHOWN_AS:
+        return path.read_bytes(), SHOWN_AS[name]
+    with decoding, Image.open(path, formats=FORMATS) as image:
+        out = BytesIO()
+        upright_rgb(image).save(out, "PNG")
+    return out.getvalue(), "image/png"
+
+
+def file_below(root: Path, name: str, links_to: frozenset[Path] | None = frozenset()) -> Path:
+    """The file of that name below root; a link out of root must lead to one of these files (None: to any)."""
+    path = Path(os.path.normpath(root / name))
+    if not path.is_relative_to(root):
+        raise HTTPException(403, "the image lies outside the folder of the index, and is not shown.")
+    file = path.resolve()
+    if links_to is not None and file not in links_to and not file.is_relative_to(root.resolve()):
+        advice = "start the server with --follow-links to show such images"
+        raise HTTPException(403, f"the image is a link out of the folder of the index, and is not shown: {advice}.")
+    return path
