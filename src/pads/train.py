@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pads.choose import settled
 from pads.config import Config
 from pads.data import class_batches
 from pads.data.views import Views, load_views
@@ -47,6 +48,8 @@ def train(config: Config, run: Path | str | None = None, *, watch: Watch | None 
     check(config)
     path = run or next_free("runs", f"{config.recipe or 'run'}-{config.seed}")
     RunFolder(path).check_new()
+    config = settled(config, pick_device(config.device), watch)
+    check(config)
     views = load_views(config, pick_device(config.device), watch)  # first, so that bad data leaves no empty run behind
     folder = RunFolder.create(path, config)
     try:

@@ -161,6 +161,14 @@ def usual_place(name: str, root: Path, size: int) -> Path:
     return base_of(root) / f".pads-{name}-{size}"
 
 
+def prepared_sizes(name: str, root: Path) -> tuple[int, ...]:
+    """Of the stores that a run would find, smallest first: the one that root is, or those beside the images."""
+    if (root / PIXELS).is_file():
+        return (open_prepared(root).size,)
+    found = [path.name.rpartition("-")[2] for path in base_of(root).glob(f".pads-{name}-*") if (path / STORE).is_file()]
+    return tuple(sorted(int(size) for size in found if size.isdecimal()))
+
+
 def base_of(root: Path) -> Path:
     return root if root.is_dir() else root.parent
 
