@@ -30,7 +30,7 @@ def model_card(run: RunFolder) -> str:
         HEADER,
         f"# {title(config)}",
         f"Images in, vectors of {config.network.embedding_dim} numbers out: a small distance means similar. "
-        f"Trained with [pads](https://pypi.org/project/pads-dml/) {pads.__version__}.",
+        f"Trained with pads {pads.__version__} (`pip install pads-dml`).",
         "## How to use it",
         USE,
         "## How good it is",

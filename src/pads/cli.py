@@ -60,7 +60,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pads {pads.__version__}")
     parser.set_defaults(command=None)
     commands = parser.add_subparsers(metavar="COMMAND")
-    for add in (add_train, add_recipes, add_evaluate, add_prepare, add_bench):
+    for add in (add_train, add_recipes, add_evaluate, add_prepare, add_bench, add_push):
         add(commands)
     return parser
 
@@ -120,7 +120,7 @@ def add_prepare(commands: Commands) -> None:
         help="decode a data set once, for all runs",
         description="Decode a data set once, for all runs; run it again to go on, to verify, or to bring it up to date.",
     )
-    prepare.add_argument("dataset", metavar="DATASET", help="cub200, cars196, sop, inshop, folder or csv")
+    prepare.add_argument("dataset", metavar="DATASET", help="cub200, cars196, sop, inshop, folder, csv or hf")
     prepare.add_argument("--data", metavar="DIR", required=True, help="where the images are")
     prepare.add_argument("--out", metavar="DIR", help="the store to make (default: hidden, beside the images)")
     prepare.add_argument("--size", type=int, default=288, help="pixels on a side (default: 288)")
@@ -142,6 +142,18 @@ def add_bench(commands: Commands) -> None:
     bench.add_argument("--steps", type=int, default=600, help="training steps of each measurement (default: 600)")
     bench.add_argument("--out", metavar="FILE", default="bench.json", help="where the figures go (default: bench.json)")
     bench.set_defaults(command=bench_command)
+
+
+def add_push(commands: Commands) -> None:
+    push = commands.add_parser(
+        "push",
+        help="put a trained run on the Hugging Face Hub",
+        description="Put a trained run on the Hugging Face Hub, with a model card; pads.load('hf://USER/NAME') takes it back.",
+    )
+    push.add_argument("run", metavar="RUN", help="a run folder")
+    push.add_argument("repo", metavar="USER/NAME", help="the repository, made if it is not there yet")
+    push.add_argument("--private", action="store_true", help="a repository that it makes is for your eyes only")
+    push.set_defaults(command=push_command)
 
 
 class Parser(argparse.ArgumentParser):
@@ -245,6 +257,15 @@ def prepare_command(options: argparse.Namespace) -> None:
         print(note)
     counts = ", ".join(f"{split} {len(images):,}" for split, images in split_lists(prepared.benchmark).items())
     print(f"{prepared.path} holds {options.dataset} ({counts}), decoded and verified.")
+
+
+def push_command(options: argparse.Namespace) -> None:
+    from pads.hub import HUB, push
+    from pads.runs import RunFolder
+
+    address = push(RunFolder.open(options.run), options.repo, private=options.private)
+    print(f"{options.run} is at {address}")
+    print(f'Use it: pads.load("{HUB}{options.repo}")')
 
 
 def bench_command(options: argparse.Namespace) -> None:

@@ -15,6 +15,7 @@ from pads.data.store import read_square
 from pads.data.views import Preprocessing, load_views
 from pads.errors import UserError
 from pads.evaluate import evaluate
+from pads.hub import HUB, pulled
 from pads.networks import EmbeddingNetwork
 from pads.parts import build_network, pick_device
 from pads.runs import RunFolder
@@ -58,7 +59,8 @@ def evaluate_run(run: RunFolder | Path | str, *, split: str = "test", checkpoint
 
 
 def load(run: RunFolder | Path | str, *, checkpoint: str = "selected", device: str = "auto") -> Model:
-    """The network of a run folder at its `selected` epoch, or at its `last` checkpoint."""
+    """The network of a run folder, or of `hf://USER/NAME` on the Hub, at its `selected` epoch or `last` checkpoint."""
+    run = pulled(run) if isinstance(run, str) and run.startswith(HUB) else run
     folder = run if isinstance(run, RunFolder) else RunFolder.open(run)
     config = folder.config
     network = build_network(config)
