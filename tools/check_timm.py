@@ -23,6 +23,7 @@ import torch
 from PIL import Image
 from rich.console import Console
 from rich.table import Table
+from timm.optim import param_groups_layer_decay
 
 import pads
 from pads.config import Config, Optimiser, with_settings
@@ -125,10 +126,15 @@ def check_rates(config: Config, name: str) -> int:
     rate_of = {id(p): group["initial_lr"] for group in groups for p in group["params"]}
     assert len(rate_of) == sum(1 for _ in network.parameters())
     if name.startswith("vit"):
-        from timm.optim import param_groups_layer_decay
-
-        for group in param_groups_layer_decay(network.backbone, layer_decay=DECAY):
-            assert all(abs(rate_of[id(p)] - group["lr_scale"]) < 1e-9 for p in group["params"])
+        theirs = timm.create_model(name, num_classes=10)  # its classifier is above the last block, as our embedding is
+        scale_of = {
+            id(p): group["lr_scale"]
+            for group in param_groups_layer_decay(theirs, layer_decay=DECAY)
+            for p in group["params"]
+        }
+        expected = {key: scale_of[id(p)] for key, p in theirs.named_parameters()}
+        for key, p in network.backbone.named_parameters():
+            assert abs(rate_of[id(p)] - expected[key]) < 1e-9, key
     first, last = next(network.backbone.parameters()), network.embedding.weight
     assert rate_of[id(first)] < rate_of[id(last)] == 1.0
     return len(groups)

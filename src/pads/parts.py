@@ -83,10 +83,11 @@ def network_groups(options: Optimiser, network: nn.Module) -> list[dict[str, Any
         return [group(list(network.parameters()), 1.0)]
     assert isinstance(network, EmbeddingNetwork)
     names, parameters = zip(*network.backbone.named_parameters(), strict=True)
+    numbers = layer_numbers(names)
     by_scale: dict[float, list[nn.Parameter]] = {1.0: list(network.embedding.parameters())}
-    for parameter, scale in zip(parameters, rate_scales(layer_numbers(names), options.layer_decay), strict=True):
+    for parameter, scale in zip(parameters, rate_scales(numbers, options.layer_decay), strict=True):
         by_scale.setdefault(scale, []).append(parameter)
-    if len(by_scale) == 1:
+    if not any(numbers):
         raise UserError(
             "optimiser.layer_decay needs a backbone that is made of blocks, and this one is not: set it to 1."
         )

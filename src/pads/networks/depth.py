@@ -10,13 +10,13 @@ BLOCK = re.compile(r"(?:blocks|layers|stages|features|layer|s)\.?(\d+)(?:\.(?:bl
 
 
 def layer_numbers(names: Sequence[str]) -> list[int]:
-    """For each parameter, in the order of the network: 0 before the blocks, 1..n in them, n + 1 after; 0 without blocks."""
+    """For each parameter, in the order of the network: 0 before the blocks, 1..n in them, n after; all 0 without blocks."""
     blocks = [block_of(name) for name in names]
     number = {block: index for index, block in enumerate(sorted(set(filter(None, blocks))), start=1)}
     numbers, is_after = [], False
     for block in blocks:
         is_after = is_after or block is not None
-        numbers.append(number[block] if block is not None else (len(number) + 1) * is_after)
+        numbers.append(number[block] if block is not None else len(number) * is_after)
     return numbers
 
 
@@ -27,6 +27,6 @@ def block_of(name: str) -> tuple[int, ...] | None:
 
 
 def rate_scales(numbers: Sequence[int], decay: float) -> list[float]:
-    """1 for what comes after the blocks, and `decay` to the power of how many layers lie above for the others."""
-    top = max(numbers)
+    """`decay` to the power of how many layers lie above; above the last block lies the embedding, which has the full rate."""
+    top = max(numbers) + 1
     return [decay ** (top - number) for number in numbers]
