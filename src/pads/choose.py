@@ -80,16 +80,14 @@ class Choice:
 def settled(config: Config, device: torch.device, watch: Watch) -> Config:
     """The config with a value wherever it says `auto`; what was chosen is told to whoever watches."""
     config, chosen = with_choices(config, model_choices(config))
+    warnings: tuple[str, ...] = ()
     if is_unsettled(config):
         facts = facts_of(config, device)
         config, more = with_choices(config, choices(config, facts))
-        chosen += more
-        warnings = facts_to_know(config, facts)
-    else:
-        warnings = ()
+        chosen, warnings = [*chosen, *more], facts_to_know(config, facts)
     if chosen:
         watch("chosen", 0, {"choices": tuple((choice.key, shown(choice.value), choice.reason) for choice in chosen)})
-    watch("note", 0, {"notes": warnings})
+        watch("note", 0, {"notes": warnings})
     return config
 
 
@@ -283,7 +281,7 @@ def choose_batch(class_sizes: list[int], most_images: int) -> tuple[int, int, st
         samples = max(samples, min(typical, most_images // num_classes, 16))
     most_images = min(most_images, sum(class_sizes))
     classes = max(2, min(num_classes, most_images // samples))
-    reason = f"{counted(num_classes, 'class', 'classes')} to learn from, with {typical} images in the middle"
+    reason = f"{counted(num_classes, 'class', 'classes')} to learn from, most often with {typical} images"
     return classes, samples, reason
 
 

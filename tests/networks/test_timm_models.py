@@ -189,7 +189,7 @@ def test_the_input_follows_the_model_unless_it_was_set():
 
 def test_a_recipe_with_another_backbone_keeps_its_own_input_and_reads_no_data():
     config = with_settings(pads.RECIPES["cub200-margin-udist"](), ["network.backbone=resnet18"])
-    assert told(config) == (config, {"note": [{"notes": ()}]})
+    assert told(config) == (config, {})
 
 
 def test_the_input_of_a_model_is_what_timm_says_of_it():
