@@ -133,7 +133,7 @@ def choices(config: Config, facts: Facts) -> list[Choice]:
     choose("network.frozen_batch_norm", *frozen_batch_norm(is_pretrained))
     choose("precision", *choose_precision(facts, backbone))
     image_size = choose("data.image_size", *choose_image_size(facts, backbone, is_pretrained))
-    resize = choose("data.resize", resize_for(image_size), "an eighth more than a crop, for crops to move in")
+    resize = choose("data.resize", resize_for(image_size), "a little more than a crop, for crops to move in")
     choose("data.store_size", *choose_store_size(facts, resize))
 
     reward_share = choose("data.reward_share", *choose_reward_share(config, facts))
@@ -142,7 +142,7 @@ def choices(config: Config, facts: Facts) -> list[Choice]:
     selection_share = choose("data.selection_share", *choose_selection_share(facts))
 
     train_sizes = sizes_to_train_on(config.data, facts, selection_share, reward_share)
-    classes, samples, reason = choose_batch(train_sizes, 112 if on_gpu else 64 if facts.num_images >= 1000 else 32)
+    classes, samples, reason = choose_batch(train_sizes, 112 if on_gpu else 64 if facts.num_images >= 500 else 32)
     if not is_auto(config, "data.samples_per_class"):
         samples = config.data.samples_per_class
     classes = choose("data.classes_per_batch", classes, reason)

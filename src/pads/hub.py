@@ -26,14 +26,16 @@ def push(run: RunFolder | Path | str, repo: str, *, private: bool = False) -> st
     with tempfile.TemporaryDirectory() as folder:
         write_files(run, Path(folder))
         api = hub_api()
-        with_token = "log in with `hf auth login`, or set HF_TOKEN to a token that may write"
         try:
             address = api.create_repo(repo, private=private, exist_ok=True)
             api.upload_folder(
                 repo_id=repo, folder_path=folder, commit_message=f"{run.config.recipe or 'A run'} by pads"
             )
         except Exception as error:  # the Hub's client raises of its own, httpx's and the system's
-            raise UserError(f"{repo} could not be written on the Hub ({in_short(error)}): {with_token}.") from error
+            raise UserError(
+                f"{repo} could not be written on the Hub ({in_short(error)}): check the network, and log in with `hf auth "
+                "login` or set HF_TOKEN to a token that may write."
+            ) from error
     return str(address)
 
 

@@ -131,10 +131,10 @@ def test_what_is_no_data_set_is_refused_in_one_sentence(tmp_path, monkeypatch):
             hf(root)
         assert "\n" not in str(refused.value)
 
-    def unreachable(*_):
+    def unreachable(*_, **options):
         raise ConnectionError("Couldn't reach the Hub\nat all")
 
-    monkeypatch.setattr(datasets, "load_dataset", unreachable)
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", unreachable)
     with pytest.raises(UserError, match=r"anna/mugs could not be found .* from the Hub: Couldn't reach the Hub\."):
         hf("anna/mugs")
     with pytest.raises(UserError, match="hold_out must be"):
@@ -142,6 +142,7 @@ def test_what_is_no_data_set_is_refused_in_one_sentence(tmp_path, monkeypatch):
 
 
 def test_images_of_the_hub_go_into_its_own_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", lambda *_, **options: None)
     monkeypatch.setattr(datasets, "load_dataset", lambda name, config: {"train": made(range(8))})
     monkeypatch.chdir(tmp_path)
     benchmark = hf("anna/mugs")

@@ -80,11 +80,21 @@ def read_splits(root: str | Path, config_name: str | None) -> dict[str, Any]:
         if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
             loaded = datasets.load_from_disk(str(path))
         else:
+            if not path.is_dir():
+                check_reachable(str(root))
             loaded = datasets.load_dataset(str(path if path.is_dir() else root), config_name)
     except Exception as error:  # datasets raises of its own, of pyarrow's and of the Hub's
         what = "read as a data set" if path.is_dir() else "found as a folder here or fetched as a data set from the Hub"
         raise UserError(f"{root} could not be {what}: {first_sentence(error)}.") from error
     return dict(loaded) if isinstance(loaded, Mapping) else {"train": loaded}
+
+
+def check_reachable(name: str) -> None:
+    """Fails at once where `load_dataset` would try for half a minute; with HF_HUB_OFFLINE the cache is all there is."""
+    from huggingface_hub import HfApi, constants
+
+    if not constants.HF_HUB_OFFLINE:
+        HfApi(library_name="pads").dataset_info(name, timeout=20)
 
 
 def first_sentence(error: Exception) -> str:
