@@ -107,6 +107,9 @@ def is_auto(config: Config, key: str) -> bool:
 
 
 def shown(value: Any) -> str:
+    """As `--set` takes it, but for the brackets of a list."""
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, list | tuple):
         return ", ".join(f"{item:g}" for item in value) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -132,7 +135,10 @@ def choices(config: Config, facts: Facts) -> list[Choice]:
     backbone = choose("network.backbone", *choose_backbone(config, facts))
     choose("network.frozen_batch_norm", *frozen_batch_norm(is_pretrained))
     choose("precision", *choose_precision(facts, backbone))
-    image_size = choose("data.image_size", *choose_image_size(facts, backbone, is_pretrained))
+    size, why = choose_image_size(facts, backbone, is_pretrained)
+    if not is_auto(config, "data.resize") and config.data.resize < size:
+        size, why = config.data.resize, "the whole of data.resize"
+    image_size = choose("data.image_size", size, why)
     resize = choose("data.resize", resize_for(image_size), "a little more than a crop, for crops to move in")
     choose("data.store_size", *choose_store_size(facts, resize))
 
@@ -142,16 +148,16 @@ def choices(config: Config, facts: Facts) -> list[Choice]:
     selection_share = choose("data.selection_share", *choose_selection_share(facts))
 
     train_sizes = sizes_to_train_on(config.data, facts, selection_share, reward_share)
-    classes, samples, reason = choose_batch(train_sizes, 112 if on_gpu else 64 if facts.num_images >= 500 else 32)
-    if not is_auto(config, "data.samples_per_class"):
-        samples = config.data.samples_per_class
+    most_images = 112 if on_gpu else 64 if facts.num_images >= 500 else 32
+    given = None if is_auto(config, "data.samples_per_class") else config.data.samples_per_class
+    classes, samples, reason = choose_batch(train_sizes, most_images, given)
     classes = choose("data.classes_per_batch", classes, reason)
-    samples = choose("data.samples_per_class", samples, reason)
+    choose("data.samples_per_class", samples, reason)
 
     epochs = choose("num_epochs", *choose_epochs(sum(train_sizes), classes * samples, on_gpu, is_pretrained, where))
     rate, why = (3e-5, "small steps keep what the weights know") if is_pretrained else (1e-3, "a network from scratch")
     choose("optimiser.learning_rate", rate, why)
-    milestones = sorted({round(share * epochs) for share in MILESTONES} - {0})
+    milestones = sorted({round(share * epochs) for share in MILESTONES} - {0, epochs})
     choose("optimiser.milestones", milestones, "lower rates at the end, to settle")
     choose("network.mean", (0.485, 0.456, 0.406), "ImageNet's")
     choose("network.std", (0.229, 0.224, 0.225), "ImageNet's")
@@ -273,12 +279,13 @@ def sizes_to_train_on(data: Data, facts: Facts, selection_share: float, reward_s
     return [int(size) for size in sizes_C if size]
 
 
-def choose_batch(class_sizes: list[int], most_images: int) -> tuple[int, int, str]:
+def choose_batch(class_sizes: list[int], most_images: int, samples: int | None = None) -> tuple[int, int, str]:
     """P and S: four of a class where most have four, more where there are few classes, and not more than there are."""
     num_classes, typical = len(class_sizes), int(np.median(class_sizes))
-    samples = 4 if typical >= 4 else 2
-    if num_classes * samples < most_images:
-        samples = max(samples, min(typical, most_images // num_classes, 16))
+    if samples is None:
+        samples = 4 if typical >= 4 else 2
+        if num_classes * samples < most_images:
+            samples = max(samples, min(typical, most_images // num_classes, 16))
     most_images = min(most_images, sum(class_sizes))
     classes = max(2, min(num_classes, most_images // samples))
     reason = f"{counted(num_classes, 'class', 'classes')} to learn from, most often with {typical} images"

@@ -250,7 +250,7 @@ def from_json(text: str) -> Config:
 def with_settings(config: Config, settings: Iterable[str]) -> Config:
     """The config with each `a.b=c` applied. Values are read as JSON where they are JSON, else as text."""
     values, settings = to_dict(config), list(settings)
-    if any(setting.replace(" ", "").startswith("network.backbone=timm:") for setting in settings):
+    if any(is_timm_backbone(setting) for setting in settings):
         for key in MODEL_INPUT:  # the recipe's were meant for another network
             set_value(values, key, AUTO)
     # names first: a new name drops the options of the old part, and must not drop those that were given with it
@@ -260,6 +260,11 @@ def with_settings(config: Config, settings: Iterable[str]) -> Config:
             raise UserError(f"--set {setting}: write it as key=value, for example --set loss.options.beta=0.6.")
         set_value(values, key.strip(), parsed(text.strip()))
     return from_dict(values)
+
+
+def is_timm_backbone(setting: str) -> bool:
+    key, _, text = setting.partition("=")
+    return key.strip() == "network.backbone" and str(parsed(text.strip())).startswith("timm:")
 
 
 def set_value(values: dict[str, Any], key: str, value: Any) -> None:

@@ -328,8 +328,8 @@ def print_notes(notes: Sequence[str], console: Console) -> None:
 
 
 def print_choices(choices: Sequence[tuple[str, str, str]], console: Console) -> None:
-    """What was chosen for these images, and why; in a terminal the reasons are wrapped in their column."""
-    say("chosen for these images; --set KEY=VALUE changes any of it", console, "bold")
+    """What was chosen for a run, and why; in a terminal the reasons are wrapped in their column."""
+    say("chosen for this run; --set KEY=VALUE changes any of it", console, "bold")
     if not console.is_terminal:
         key_width, value_width = (max(len(choice[column]) for choice in choices) for column in (0, 1))
         for key, value, reason in choices:

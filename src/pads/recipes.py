@@ -71,7 +71,7 @@ def emoji_random() -> Config:
 
 
 def folder() -> Config:
-    """your own images, a folder per class: --data DIR; what is auto is chosen from the images (choose.py)"""
+    """your own images, a folder per class: --data DIR; what is auto follows from the images"""
     return with_pads(
         Config(
             data=Data(

@@ -23,6 +23,7 @@ from pads.choose import (
     is_unsettled,
     resize_for,
     settled,
+    shown,
     store_size_for,
     with_choices,
 )
@@ -99,6 +100,12 @@ def test_what_was_set_stays_and_is_no_choice(key):
     assert value(with_choices(config, chosen)[0], key) == given
 
 
+def test_values_are_shown_as_they_are_set():
+    assert [shown(value) for value in (True, 0.001, 0.0, 64, "small", (0.5, 0.25), (180, 255), ())] == [
+        *("true", "0.001", "0", "64", "small", "0.5, 0.25", "180, 255", "none"),
+    ]
+
+
 def test_every_choice_has_a_reason_in_words():
     for facts in FOLDERS:
         for choice in choices(RECIPES["folder"](), facts):
@@ -119,6 +126,12 @@ def test_few_classes_select_no_epoch_and_fill_the_batch_with_more_of_each():
     config = filled(THREE)
     assert config.data.selection_share == 0
     assert (config.data.classes_per_batch, config.data.samples_per_class) == (3, 10)
+
+
+def test_what_goes_together_follows_what_was_set():
+    assert filled(THOUSAND, "data.samples_per_class=8").data.classes_per_batch == 8
+    assert filled(THOUSAND, "data.resize=50").data.image_size == 50
+    assert filled(THOUSAND, "data.image_size=112").data.resize == 128
 
 
 def test_classes_of_two_give_pairs():
@@ -231,17 +244,10 @@ def test_a_run_keeps_what_was_chosen_tells_it_and_goes_on_with_it(photos, tmp_pa
     )
     assert not is_unsettled(run.config)
     assert '"auto"' not in to_json(run.config).replace('"device": "auto"', "").replace('"store_on": "auto"', "")
-    chosen = next(values["choices"] for kind, values in told if kind == "chosen")
-    for key, shown, _ in chosen:
-        kept = value(run.config, key) if "options" not in key else run.config.loss.options["beta"]
-        assert shown in (
-            str(kept),
-            f"{kept:g}"
-            if isinstance(kept, float)
-            else ", ".join(map(str, kept or ()))
-            if isinstance(kept, tuple)
-            else "",
-        )
+    (chosen,) = [values["choices"] for kind, values in told if kind == "chosen"]
+    for key, text, _ in chosen:
+        kept = run.config.loss.options["beta"] if key == "loss.options.beta" else value(run.config, key)
+        assert text == shown(kept)
     notes = [note for kind, values in told if kind == "note" for note in values["notes"]]
     assert any("1 class with a single image" in note for note in notes)
     assert pads.resume(run).is_finished

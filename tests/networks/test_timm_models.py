@@ -181,6 +181,8 @@ def test_the_input_follows_the_model_unless_it_was_set():
     assert (config.data.image_size, config.data.resize, config.data.store_size) == (32, 37, 40)
     assert (config.network.mean, config.network.std) == ((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
     assert [key for key, _, _ in notes["chosen"][0]["choices"]] == list(MODEL_INPUT)
+    quoted = with_settings(pads.RECIPES["emoji-udist"](), ['network.backbone = "timm:tiny_vit.one"'])
+    assert told(quoted)[0] == config
     own = ["data.image_size=64", "network.mean=[0.1,0.1,0.1]", "network.backbone=timm:tiny_vit.one"]
     config, _ = told(with_settings(pads.RECIPES["emoji-udist"](), own))
     assert (config.data.image_size, config.data.resize) == (64, 73)
