@@ -186,7 +186,7 @@ def test_a_class_with_one_image_is_left_out_and_said_so_or_refused_if_asked_for(
     command = ["train", "folder", "--data", photos, "--run", tmp_path / "run"]
     refused = pads(*command, *settings("data.options.skip_small_classes=false"))
     check_refused(refused, "class-3", "single image", "skip_small_classes=true")
-    answer = pads(*command, *settings("num_epochs=1"))
+    answer = pads(*command, *settings("num_epochs=1", "data.classes_per_batch=2"))
     assert answer.code == 0, answer.err
     assert "Left out 1 class with a single image" in answer.out
 

@@ -38,7 +38,7 @@ FEW_CLASSES = 8
 """To learn from: below, two that select the epoch would be missed."""
 MANY_IMAGES = 20_000
 """From here on, decoding them anew for each run is a nuisance."""
-LEAST_STEPS = 300
+LEAST_STEPS = 200
 """Of a run, however few the images."""
 MILESTONES = (0.6, 0.85)
 """Where the learning rates fall, as shares of the epochs."""
