@@ -28,6 +28,8 @@ TINY = [
     "data.store_size=16",
     "data.classes_per_batch=4",
     "data.samples_per_class=2",
+    "data.selection_share=0.1",
+    "data.reward_share=0.15",
     "num_epochs=3",
     "adapt_every=1",
     "log_every=1",
@@ -130,8 +132,13 @@ def leave_one_image(photos: Path) -> None:
         (photos / "class-3" / f"{number}.png").unlink()
 
 
-def leave_three_classes(photos: Path) -> None:
-    for label in range(3, 10):
+def leave_one_of_each(photos: Path) -> None:
+    for path in photos.glob("*/[1-5].png"):
+        path.unlink()
+
+
+def leave_one_class(photos: Path) -> None:
+    for label in range(1, 10):
         shutil.rmtree(photos / f"class-{label}")
 
 
@@ -159,8 +166,8 @@ def empty_file(photos: Path) -> None:
     [
         (shutil.rmtree, ["there is no folder", "photos"]),
         (empty, ["no images", "a folder of its own"]),
-        (leave_one_image, ["class-3", "single image", "skip_small_classes=true"]),
-        (leave_three_classes, ["3 classes", "needs at least 4"]),
+        (leave_one_of_each, ["nothing but 10 classes with a single image", "add some"]),
+        (leave_one_class, ["1 class (class-0)", "needs at least 4"]),
         (leave_no_class_folders, ["no class folders"]),
         (corrupt, ["1 of ", "class-4/2.png", "--skip-bad-images"]),
         (truncate, ["1 of ", "class-4/2.png", "--skip-bad-images"]),
@@ -172,6 +179,16 @@ def test_images_that_cannot_be_trained_on_are_refused_and_leave_no_run(pads, pho
     answer = pads("train", "folder", "--data", photos, "--run", tmp_path / "run", *settings())
     check_refused(answer, *words)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_class_with_one_image_is_left_out_and_said_so_or_refused_if_asked_for(pads, photos, tmp_path):
+    leave_one_image(photos)
+    command = ["train", "folder", "--data", photos, "--run", tmp_path / "run"]
+    refused = pads(*command, *settings("data.options.skip_small_classes=false"))
+    check_refused(refused, "class-3", "single image", "skip_small_classes=true")
+    answer = pads(*command, *settings("num_epochs=1", "data.classes_per_batch=2"))
+    assert answer.code == 0, answer.err
+    assert "Left out 1 class with a single image" in answer.out
 
 
 def test_every_bad_image_is_counted_and_the_first_are_named(pads, photos, tmp_path):

@@ -28,7 +28,8 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 SETTINGS = [
     *("--set", "data.image_size=16", "--set", "data.resize=16", "--set", "data.store_size=16"),
     *("--set", "data.classes_per_batch=4", "--set", "data.samples_per_class=2", "--set", "threads=1"),
-    *("--set", "adapt_every=1", "--set", "log_every=1", "--no-report"),  # which has tests of its own
+    *("--set", "adapt_every=1", "--set", "log_every=1", "--set", "data.reward_share=0.15"),
+    "--no-report",  # which has tests of its own
 ]
 COMMANDS = next(action.choices for action in make_parser()._actions if isinstance(action.choices, dict))
 

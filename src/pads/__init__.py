@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pads.data import DATASETS
     from pads.errors import UserError
     from pads.evaluate import evaluate
+    from pads.hub import push
     from pads.losses import LOSSES, MarginLoss, TripletLoss
     from pads.metrics import METRICS, compute_metrics
     from pads.model import Model, load
@@ -57,6 +58,7 @@ _HOMES = {
     "draw_triplets": "sampling",
     "evaluate": "evaluate",
     "load": "model",
+    "push": "hub",
     "resume": "train",
     "train": "train",
 }

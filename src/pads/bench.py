@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pads.choose import settled
 from pads.config import Config, Part, Sampling
 from pads.data.benchmark import ImageList
 from pads.data.store import ImageStore, stored_shape
@@ -42,6 +43,7 @@ def bench(config: Config, *, num_steps: int = 600, images: int = 5864) -> dict[s
         config = replace(config, curriculum=Part("distance-weighted"), sampling=Sampling())
     check(config)
     device = pick_device(config.device)
+    config = settled(config, device, nobody)
     views = (
         load_views(config, device, nobody)
         if config.data.root or config.data.name == "emoji"

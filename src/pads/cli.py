@@ -94,6 +94,7 @@ def make_parser() -> argparse.ArgumentParser:
         add_search,
         add_serve,
         add_export,
+        add_push,
         add_prepare,
         add_bench,
     ):
@@ -177,7 +178,7 @@ def add_prepare(commands: Commands) -> None:
         help="decode a data set once, for all runs",
         description="Decode a data set once, for all runs; run it again to go on, to verify, or to bring it up to date.",
     )
-    prepare.add_argument("dataset", metavar="DATASET", help="cub200, cars196, sop, inshop, folder or csv")
+    prepare.add_argument("dataset", metavar="DATASET", help="cub200, cars196, sop, inshop, folder, csv or hf")
     prepare.add_argument("--data", metavar="DIR", required=True, help="where the images are")
     prepare.add_argument("--out", metavar="DIR", help="the store to make (default: hidden, beside the images)")
     prepare.add_argument(
@@ -281,6 +282,18 @@ def add_export(commands: Commands) -> None:
     export.add_argument("--out", metavar="DIR", help="where to (default: RUN/export)")
     export.add_argument("--checkpoint", choices=("selected", "last"), default="selected", help="default: selected")
     export.set_defaults(command=export_command)
+
+
+def add_push(commands: Commands) -> None:
+    push = commands.add_parser(
+        "push",
+        help="put a trained run on the Hugging Face Hub",
+        description="Put a trained run on the Hugging Face Hub, with a model card; pads.load('hf://USER/NAME') takes it back.",
+    )
+    push.add_argument("run", metavar="RUN", help="a run folder")
+    push.add_argument("repo", metavar="USER/NAME", help="the repository, made if it is not there yet")
+    push.add_argument("--private", action="store_true", help="a repository that it makes is for your eyes only")
+    push.set_defaults(command=push_command)
 
 
 class Parser(argparse.ArgumentParser):
@@ -427,6 +440,15 @@ def serve_command(options: argparse.Namespace) -> None:
         images=options.images,
         follow_links=options.follow_links,
     )
+
+
+def push_command(options: argparse.Namespace) -> None:
+    from pads.hub import HUB, push
+    from pads.runs import RunFolder
+
+    address = push(RunFolder.open(options.run), options.repo, private=options.private)
+    print(f"{options.run} is at {address}")
+    print(f'Use it: pads.load("{HUB}{options.repo}")')
 
 
 def bench_command(options: argparse.Namespace) -> None:

@@ -16,6 +16,33 @@ from pads.errors import UserError
 
 T = TypeVar("T")
 
+AUTO: Any = "auto"
+"""In the place of a value: chosen from the data or the network when a run begins (`choose.py`), which keeps the choice."""
+
+CHOSEN = frozenset(
+    {
+        "data.image_size",
+        "data.resize",
+        "data.store_size",
+        "data.classes_per_batch",
+        "data.samples_per_class",
+        "data.selection_share",
+        "data.reward_share",
+        "network.backbone",
+        "network.frozen_batch_norm",
+        "network.mean",
+        "network.std",
+        "optimiser.learning_rate",
+        "optimiser.milestones",
+        "num_epochs",
+        "precision",
+    }
+)
+"""The settings that may be `auto`."""
+
+MODEL_INPUT = ("data.image_size", "data.resize", "data.store_size", "network.mean", "network.std")
+"""What a timm model says about its own input."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -28,7 +55,7 @@ class Part:
 @dataclass(frozen=True)
 class Data:
     name: str = "emoji"
-    """A data set of `pads.DATASETS`: emoji, cub200, cars196, sop, inshop, folder, csv."""
+    """A data set of `pads.DATASETS`: emoji, cub200, cars196, sop, inshop, folder, csv, hf."""
     root: str | None = None
     """Where the images are (`--data DIR`)."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -70,11 +97,11 @@ class Data:
 @dataclass(frozen=True)
 class Network:
     backbone: str = "resnet50"
-    """A backbone of `pads.BACKBONES`."""
+    """A backbone of `pads.BACKBONES`, or any model of timm: `timm:vit_small_patch14_dinov2.lvd142m`."""
     embedding_dim: int = 128
     """D of the embedding."""
     weights: str | None = None
-    """What the backbone starts from (`--weights FILE`): a file, `imagenet` for a download, or null for random."""
+    """What the backbone starts from (`--weights FILE`): a file, `imagenet` or `pretrained` for a download, or null for random."""
     pooling: str = "mean"
     """How the last feature maps become a vector: `mean`, `max`, or `mean+max` (their sum)."""
     normalise: bool = True
@@ -110,6 +137,8 @@ class Optimiser:
     milestones: tuple[int, ...] = ()
     """Epochs after which the rates fall."""
     factor: float = 0.3
+    layer_decay: float = 1.0
+    """Each block of the backbone learns at this fraction of the rate of the block above it; 1 for all alike."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +201,8 @@ def from_dict(values: Mapping[str, Any], kind: type[T] = Config, where: str = ""
 
 def fitted(value: Any, hint: Any, where: str) -> Any:
     """The value as the annotated type, where JSON or a command line blurs it (lists for tuples, 1 for 1.0)."""
+    if value == AUTO and where in CHOSEN:
+        return AUTO
     if dataclasses.is_dataclass(hint):
         if not isinstance(value, Mapping):
             raise UserError(
@@ -220,7 +251,10 @@ def from_json(text: str) -> Config:
 
 def with_settings(config: Config, settings: Iterable[str]) -> Config:
     """The config with each `a.b=c` applied. Values are read as JSON where they are JSON, else as text."""
-    values = to_dict(config)
+    values, settings = to_dict(config), list(settings)
+    if any(is_timm_backbone(setting) for setting in settings):
+        for key in MODEL_INPUT:  # the recipe's were meant for another network
+            set_value(values, key, AUTO)
     # names first: a new name drops the options of the old part, and must not drop those that were given with it
     for setting in sorted(settings, key=lambda setting: not setting.partition("=")[0].strip().endswith(".name")):
         key, equals, text = setting.partition("=")
@@ -228,6 +262,11 @@ def with_settings(config: Config, settings: Iterable[str]) -> Config:
             raise UserError(f"--set {setting}: write it as key=value, for example --set loss.options.beta=0.6.")
         set_value(values, key.strip(), parsed(text.strip()))
     return from_dict(values)
+
+
+def is_timm_backbone(setting: str) -> bool:
+    key, _, text = setting.partition("=")
+    return key.strip() == "network.backbone" and str(parsed(text.strip())).startswith("timm:")
 
 
 def set_value(values: dict[str, Any], key: str, value: Any) -> None:

@@ -85,7 +85,7 @@ class Seen:
         self.is_ended = False
 
     def take(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
-        if kind in ("note", "decoding"):
+        if kind in ("note", "chosen", "decoding"):
             return
         self.step = step
         if kind == "start":
@@ -164,6 +164,8 @@ class PlainLines:
         seen = self.seen
         if kind == "note":
             print_notes(values["notes"], self.console)
+        elif kind == "chosen":
+            print_choices(values["choices"], self.console)
         elif kind == "decoding" and step == 1:
             say(f"reading {values['total']:,} {values['what']}", self.console)
         elif kind == "start":
@@ -192,6 +194,9 @@ class LiveDisplay:
     def __call__(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
         if kind == "note":
             print_notes(values["notes"], self.console)
+            return
+        if kind == "chosen":
+            print_choices(values["choices"], self.console)
             return
         if kind == "decoding":
             self.reading = (step, values["total"], values["what"])
@@ -320,6 +325,22 @@ def clock(seconds: float) -> str:
 def print_notes(notes: Sequence[str], console: Console) -> None:
     for note in notes:
         say(f"note: {note}", console, "yellow")
+
+
+def print_choices(choices: Sequence[tuple[str, str, str]], console: Console) -> None:
+    """What was chosen for a run, and why; in a terminal the reasons are wrapped in their column."""
+    say("chosen for this run; --set KEY=VALUE changes any of it", console, "bold")
+    if not console.is_terminal:
+        key_width, value_width = (max(len(choice[column]) for choice in choices) for column in (0, 1))
+        for key, value, reason in choices:
+            say(f"  {key:{key_width}}  {value:{value_width}}  {reason}", console)
+        return
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for style in ("", "cyan", "bold", "dim"):
+        table.add_column(style=style, no_wrap=style in ("cyan", "bold"))
+    for choice in choices:
+        table.add_row("", *choice)
+    console.print(table)
 
 
 def print_figures(figures: Mapping[str, Any], run: Path | str, console: Console | None = None) -> None:

@@ -19,6 +19,7 @@ from pads.data.store import Source, read_stored
 from pads.data.views import Preprocessing, load_views
 from pads.errors import UserError
 from pads.evaluate import evaluate
+from pads.hub import HUB, pulled
 from pads.networks import EmbeddingNetwork
 from pads.parts import build_network, pick_device
 from pads.runs import RunFolder
@@ -72,7 +73,11 @@ def evaluate_run(run: RunFolder | Path | str, *, split: str = "test", checkpoint
 
 
 def load(run: RunFolder | Path | str, *, checkpoint: str = "selected", device: str = "auto") -> Model:
-    """The network of a run folder at its `selected` epoch, or at its `last` checkpoint; or one that was exported."""
+    """The network of a run folder, or of `hf://USER/NAME` on the Hub, at its `selected` epoch or `last` checkpoint.
+
+    Or a network that was exported: the file `model.safetensors`.
+    """
+    run = pulled(run) if isinstance(run, str) and run.startswith(HUB) else run
     if not isinstance(run, RunFolder) and Path(run).is_file():
         return load_file(Path(run), device)
     folder = run if isinstance(run, RunFolder) else RunFolder.open(run)

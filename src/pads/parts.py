@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pads.config import Config, Optimiser, Sampling, lookup
+from pads.config import AUTO, Config, Optimiser, Sampling, lookup
 from pads.curricula import Curriculum, FixedCurriculum, build_curriculum
 from pads.data import DATASETS
 from pads.data.augment import check_crop
@@ -19,7 +19,8 @@ from pads.data.views import Views
 from pads.errors import UserError
 from pads.losses import build_loss
 from pads.losses.pml import PmlLoss
-from pads.networks import BACKBONES, EmbeddingNetwork, build_backbone, find_weights, load_weights, seeded
+from pads.networks import EmbeddingNetwork, build_backbone, check_backbone, find_weights, load_weights, seeded
+from pads.networks.depth import layer_numbers, rate_scales
 from pads.pml import is_theirs
 from pads.runs.distributed import ALONE, LedCurriculum, Team, num_processes, share_batch_norms
 from pads.sampling.triplets import check_draw
@@ -29,7 +30,7 @@ def build_network(config: Config) -> EmbeddingNetwork:
     """The network with random weights, for a state dict to be loaded into: the same for the same seed."""
     options = config.network
     with seeded(config.seed):
-        backbone = build_backbone(options.backbone, pooling=options.pooling)
+        backbone = build_backbone(options.backbone, pooling=options.pooling, image_size=config.data.image_size)
         return EmbeddingNetwork(
             backbone,
             options.embedding_dim,
@@ -76,16 +77,34 @@ def make_curriculum(config: Config) -> Curriculum:
 def build_optimiser(options: Optimiser, network: nn.Module, loss_fn: nn.Module) -> torch.optim.Adam:
     """Adam; the parameters of the loss have a rate of their own and no weight decay."""
     groups: list[dict[str, Any]] = [
-        {
-            "params": list(network.parameters()),
-            "initial_lr": options.learning_rate,
-            "weight_decay": options.weight_decay,
-        },
+        *network_groups(options, network),
         {"params": [p for p in loss_fn.parameters() if p.requires_grad], "initial_lr": options.loss_learning_rate},
     ]
     on_gpu = groups[0]["params"][0].is_cuda
     used = [group for group in groups if group["params"]]
     return torch.optim.Adam(used, lr=options.learning_rate, fused=on_gpu, capturable=on_gpu)
+
+
+def network_groups(options: Optimiser, network: nn.Module) -> list[dict[str, Any]]:
+    """The network's parameters, by layer where the layers have rates of their own; the embedding learns at the full rate."""
+
+    def group(parameters: list[nn.Parameter], scale: float) -> dict[str, Any]:
+        rate = options.learning_rate * scale
+        return {"params": parameters, "initial_lr": rate, "weight_decay": options.weight_decay}
+
+    if options.layer_decay == 1:
+        return [group(list(network.parameters()), 1.0)]
+    assert isinstance(network, EmbeddingNetwork)
+    names, parameters = zip(*network.backbone.named_parameters(), strict=True)
+    numbers = layer_numbers(names)
+    by_scale: dict[float, list[nn.Parameter]] = {1.0: list(network.embedding.parameters())}
+    for parameter, scale in zip(parameters, rate_scales(numbers, options.layer_decay), strict=True):
+        by_scale.setdefault(scale, []).append(parameter)
+    if not any(numbers):
+        raise UserError(
+            "optimiser.layer_decay needs a backbone that is made of blocks, and this one is not: set it to 1."
+        )
+    return [group(parameters, scale) for scale, parameters in by_scale.items()]
 
 
 def set_learning_rates(optimiser: torch.optim.Optimizer, options: Optimiser, epoch: int) -> None:
@@ -174,26 +193,33 @@ def check_share(config: Config) -> None:
 
 
 def check(config: Config) -> None:
-    """Settings that cannot work are refused before a run folder is made."""
+    """Settings that cannot work are refused before a run folder is made; what is still to be chosen will be right."""
     for name, least in AT_LEAST.items():
         value: Any = functools.reduce(getattr, name.split("."), config)
+        if value == AUTO:
+            continue
         most = math.inf if isinstance(value, float) else 2**63
         if value is not None and not least <= value < most:
             null = ", or null for never" if name in ("adapt_every", "test_curve_every") else ""
             raise UserError(f"{name} is {value}: it must be at least {least}{null}.")
     if config.threads is not None and config.threads > MOST_THREADS:
         raise UserError(f"threads is {config.threads}: it must be at most {MOST_THREADS}.")
-    if min(config.network.std) <= 0:
+    if config.network.std != AUTO and min(config.network.std) <= 0:
         raise UserError(f"network.std is {list(config.network.std)}: each must be above 0.")
     if not config.recall_at or min(config.recall_at) < 1:
         raise UserError(f"recall_at is {list(config.recall_at)}: name at least one k, each at least 1.")
-    check_share(config)
-    check_crop(config.data.resize, config.data.image_size)
+    if config.data.classes_per_batch != AUTO:
+        check_share(config)
+    if AUTO not in (config.data.resize, config.data.image_size):
+        check_crop(config.data.resize, config.data.image_size)
     check_draw(config.sampling.negatives_from, config.sampling.rho)
     lookup(DATASETS, config.data.name, "data set")
-    lookup(BACKBONES, config.network.backbone, "backbone")
-    if config.network.weights is not None:
-        find_weights(config.network.weights, config.network.backbone)
+    if not 0 < config.optimiser.layer_decay <= 1:
+        raise UserError(f"optimiser.layer_decay is {config.optimiser.layer_decay}: it must be above 0 and at most 1.")
+    if config.network.backbone != AUTO:
+        check_backbone(config.network.backbone)
+        if config.network.weights is not None:
+            find_weights(config.network.weights, config.network.backbone)
     loss_fn, curriculum = make_loss(config, num_classes=1), make_curriculum(config)
     check_theirs(config, loss_fn, curriculum)
     if curriculum.metrics and config.adapt_every and config.data.reward_share == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from pads.config import Config, Data, Network, Optimiser, Part, Sampling
+from pads.config import AUTO, Config, Data, Network, Optimiser, Part, Sampling
 
 PAPER_BINS = {"num_bins": 30, "interval": [0.1, 1.4], "initial": "U[0.3, 0.7]"}
 CODE_BINS = {
@@ -72,14 +72,24 @@ def emoji_random() -> Config:
 
 
 def folder() -> Config:
-    """your own images, a folder per class: --data DIR"""
+    """your own images, a folder per class: --data DIR; what is auto follows from the images"""
     return with_pads(
         Config(
-            data=Data(name="folder", image_size=64, resize=72, store_size=80, classes_per_batch=8, samples_per_class=4),
-            network=Network("small", frozen_batch_norm=False),
+            data=Data(
+                name="folder",
+                image_size=AUTO,
+                resize=AUTO,
+                store_size=AUTO,
+                classes_per_batch=AUTO,
+                samples_per_class=AUTO,
+                selection_share=AUTO,
+                reward_share=AUTO,
+            ),
+            network=Network(AUTO, frozen_batch_norm=AUTO),
             loss=Part("margin", {"beta": 0.6}),
-            optimiser=Optimiser(learning_rate=1e-3),
-            num_epochs=50,
+            optimiser=Optimiser(learning_rate=AUTO, milestones=AUTO),
+            num_epochs=AUTO,
+            precision=AUTO,
         )
     )
 
@@ -88,6 +98,12 @@ def csv() -> Config:
     """your own images, listed in a CSV with open-metric-learning's columns: --data FILE.csv"""
     config = folder()
     return replace(config, data=replace(config.data, name="csv"))
+
+
+def hf() -> Config:
+    """images of a Hugging Face data set, local or from the Hub: --data DIR or --data USER/NAME"""
+    config = folder()
+    return replace(config, data=replace(config.data, name="hf"))
 
 
 # -- the real benchmarks, in the authors' settings (docs/benchmarks.md) -------------------------------------------------
@@ -235,6 +251,7 @@ RECIPES: dict[str, Callable[[], Config]] = {
     "emoji-random": emoji_random,
     "folder": folder,
     "csv": csv,
+    "hf": hf,
     "cub200-margin-udist": cub200_margin_udist,
     "cub200-margin-pads": cub200_margin_pads,
     "cub200-margin-pads-code": cub200_margin_pads_code,

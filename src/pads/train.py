@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pads.choose import settled
 from pads.config import Config
 from pads.data import class_batches
 from pads.data.batches import rank_share
@@ -53,6 +54,8 @@ def train(config: Config, run: Path | str | None = None, *, watch: Watch | None 
         watch = watch if watch and team.leads else nobody
         path = team.lead(lambda: new_path(config, run))
         device = pick_device(config.device, team)
+        config = team.lead(lambda: settled(config, device, watch))
+        check(config)
         views = load_views(config, device, watch, team)  # first, so that bad data leaves no empty run behind
         folder = folder_of(team).create(path, config)
         try:

@@ -7,6 +7,7 @@ import csv
 import sys
 from dataclasses import replace
 
+import datasets
 import numpy as np
 import pytest
 from PIL import Image
@@ -71,6 +72,15 @@ def sample_inshop(root, rng):
     (root / "list_eval_partition.txt").write_text("\n".join(rows))
 
 
+def sample_hf(root, rng):
+    pictures = [
+        Image.fromarray(rng.integers(0, 256, (8, 10, 3), dtype=np.uint8)) for _ in range(NUM_CLASSES * NUM_IMAGES)
+    ]
+    labels = [f"class{index // NUM_IMAGES}" for index in range(len(pictures))]
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("string")})
+    datasets.Dataset.from_dict({"image": pictures, "label": labels}, features=features).save_to_disk(str(root))
+
+
 SAMPLES = {
     "emoji": sample_emoji,
     "cub200": sample_cub200,
@@ -79,6 +89,7 @@ SAMPLES = {
     "inshop": sample_inshop,
     "folder": sample_folder,
     "csv": sample_csv,
+    "hf": sample_hf,
 }
 SMALL = {"train": (16, 4), "test": (16, 4), "query": (8, 4), "gallery": (8, 4)}
 """Images and classes of a small copy, for the data sets that know how large the real one is."""

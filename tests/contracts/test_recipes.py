@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 
+from pads.choose import Facts, choices, with_choices
 from pads.config import Config, build, from_json, to_json, with_settings
 from pads.data.store import stored_shape
 from pads.data.views import Preprocessing
@@ -40,6 +41,7 @@ def test_every_recipe_passes_the_checks_of_a_run_also_after_a_file(name):
 def test_the_parts_of_every_recipe_can_be_built_and_work_together(name, generator):
     """Made-up pictures through preprocessing and network, made-up embeddings through sampler and loss."""
     config = RECIPES[name]()
+    config, _ = with_choices(config, choices(config, Facts((6,) * 40, "class", num_stored=300, short_side=200)))
     network, curriculum = build_network(config).eval(), make_curriculum(config)
     loss_fn = build(LOSSES, config.loss, "loss", num_classes=4)
     preprocessing = Preprocessing.of(config.data, config.network)

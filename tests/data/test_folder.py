@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from pads.data import folder
-from pads.data.folder import held_out_classes
+from pads.data.folder import guessed_pattern, held_out_classes
 from pads.errors import UserError
 
 Save = Callable[..., Path]
@@ -52,8 +53,8 @@ def test_train_and_test_folders_are_taken_as_they_are(tmp_path: Path, save_image
 
 
 def test_a_val_folder_beside_them_selects_the_epoch(tmp_path: Path, save_image: Save) -> None:
-    for split in ("train", "val", "test"):
-        fill(save_image, "ab", below=f"{split}/")
+    for split, classes in (("train", "cd"), ("val", "ab"), ("test", "ef")):
+        fill(save_image, classes, below=f"{split}/")
     benchmark = folder(tmp_path)
     assert benchmark.selection is not None
     assert benchmark.selection.paths[0] == tmp_path / "val/a/0.png"
@@ -97,8 +98,8 @@ def test_small_classes_are_refused_by_name_or_skipped(tmp_path: Path, save_image
     fill(save_image, "stuvwxy", num_images=1)
     message = r"are 7 classes .* s, t, u, v, w and 2 more; .*--set data.options.skip_small_classes=true"
     with pytest.raises(UserError, match=message):
-        folder(tmp_path)
-    benchmark = folder(tmp_path, skip_small_classes=True)
+        folder(tmp_path, skip_small_classes=False)
+    benchmark = folder(tmp_path)
     assert sorted(benchmark.train.class_names + benchmark.test.class_names) == list("abcd")  # type: ignore[union-attr]
     assert any("7 classes" in note for note in benchmark.notes)
 
@@ -144,3 +145,100 @@ def test_one_class_in_the_train_folder_is_too_few(tmp_path: Path, save_image: Sa
 def test_a_share_outside_of_0_and_1_is_refused(tmp_path: Path, share: float) -> None:
     with pytest.raises(UserError, match="test_share"):
         folder(tmp_path, test_share=share)
+
+
+# -- what users have ---------------------------------------------------------------------------------------------------
+
+
+def all_classes(benchmark) -> list[str]:  # type: ignore[no-untyped-def]
+    return sorted({*benchmark.train.class_names, *benchmark.test.class_names})
+
+
+def test_three_classes_of_many_images_are_tested_on_held_out_images_and_that_is_said(
+    tmp_path: Path, save_image: Save
+) -> None:
+    fill(save_image, "abc", num_images=10)
+    benchmark = folder(tmp_path)
+    assert benchmark.train.class_names == benchmark.test.class_names == ("a", "b", "c")  # type: ignore[union-attr]
+    assert (len(benchmark.train), len(benchmark.test)) == (24, 6)
+    assert not set(benchmark.train.paths) & set(benchmark.test.paths)  # type: ignore[union-attr]
+    assert any("nothing about unseen ones: there are too few classes" in note for note in benchmark.notes)
+    with pytest.raises(UserError, match="needs at least 4"):
+        folder(tmp_path, hold_out="classes")
+
+
+def test_images_can_be_held_out_of_any_number_of_classes(tmp_path: Path, save_image: Save) -> None:
+    fill(save_image, "abcdef", num_images=5)
+    fill(save_image, "g", num_images=3)
+    benchmark = folder(tmp_path, hold_out="images")
+    assert benchmark.train.class_names == tuple("abcdefg")
+    assert benchmark.test.class_names == tuple("abcdef")  # type: ignore[union-attr]
+    assert np.bincount(benchmark.test.labels).tolist() == [2] * 6  # type: ignore[union-attr]
+    with pytest.raises(UserError, match="hold_out must be auto, classes or images, not 'rows'"):
+        folder(tmp_path, hold_out="rows")
+
+
+def test_classes_can_lie_deeper(tmp_path: Path, save_image: Save) -> None:
+    for kind in ("shoes", "bags"):
+        fill(save_image, "xy", below=f"{kind}/")
+    save_image("shoes/loose.png")
+    assert all_classes(folder(tmp_path, depth=2)) == ["bags/x", "bags/y", "shoes/x", "shoes/y"]
+    assert any("1 image below" in note for note in folder(tmp_path, depth=2).notes)
+    with pytest.raises(UserError, match="lies 3 folders deep"):
+        folder(tmp_path, depth=3)
+    with pytest.raises(UserError, match="at least 1 folder deep"):
+        folder(tmp_path, depth=0)
+
+
+def test_folders_within_class_folders_are_noted(tmp_path: Path, save_image: Save) -> None:
+    for kind in "abcd":
+        fill(save_image, "xy", below=f"{kind}/")
+    (note,) = [note for note in folder(tmp_path).notes if "depth=2" in note]
+    assert "a/x, a/y" in note
+    save_image("a/direct.png")
+    assert not any("depth=2" in note for note in folder(tmp_path).notes)
+
+
+def test_one_folder_that_holds_the_classes_is_pointed_at(tmp_path: Path, save_image: Save) -> None:
+    fill(save_image, "abcd", below="photos/")
+    with pytest.raises(UserError, match="single folder photos; if that holds the classes, give it as --data"):
+        folder(tmp_path)
+
+
+def test_product_numbers_in_file_names_are_offered_and_taken(tmp_path: Path, save_image: Save) -> None:
+    for product in ("B1", "B2", "C3", "C4"):
+        for view in range(3):
+            save_image(f"{product}_{view}.png")
+    with pytest.raises(UserError, match=r"no class folders; put .* or tell the class by the files' names") as refused:
+        folder(tmp_path)
+    pattern = re.search(r"class_pattern=(.*)'", str(refused.value))
+    assert pattern
+    assert all_classes(folder(tmp_path, class_pattern=pattern[1])) == ["B1", "B2", "C3", "C4"]
+    save_image("nothing.png")
+    assert any("1 image in" in note for note in folder(tmp_path, class_pattern=pattern[1]).notes)
+    with pytest.raises(UserError, match="finds a class in the name of none of the 13 images"):
+        folder(tmp_path, class_pattern="^x(.)")
+    with pytest.raises(UserError, match="is no regular expression"):
+        folder(tmp_path, class_pattern="(")
+
+
+def test_the_names_of_a_camera_are_no_classes() -> None:
+    assert guessed_pattern([f"IMG_{number:04d}" for number in range(50)]) is None
+    assert guessed_pattern([f"{name}{number}" for name in ("red", "blue", "green", "grey") for number in (1, 2)])
+
+
+def test_a_train_and_a_val_folder_without_a_test_folder_are_a_split(tmp_path: Path, save_image: Save) -> None:
+    fill(save_image, "abc", below="train/")
+    fill(save_image, "cde", below="valid/")
+    benchmark = folder(tmp_path)
+    assert benchmark.test.class_names == ("c", "d", "e")  # type: ignore[union-attr]
+    assert benchmark.selection is None
+    assert any("The test split is" in note for note in benchmark.notes)
+    assert any("1 class is in both the train and the test split" in note for note in benchmark.notes)
+
+
+def test_a_class_folder_may_be_a_link(tmp_path: Path, save_image: Save) -> None:
+    fill(save_image, "abcd", below="root/")
+    fill(save_image, "e", below="elsewhere/")
+    (tmp_path / "root" / "e").symlink_to(tmp_path / "elsewhere" / "e")
+    assert all_classes(folder(tmp_path / "root")) == list("abcde")

@@ -123,8 +123,8 @@ def test_shared_classes_are_noted(write: Write) -> None:
 def test_small_classes_are_refused_or_skipped_but_not_of_queries(write: Write) -> None:
     path = write([*two_by_two("train"), row("one.png", "single"), *two_by_two("test", (3, 4))])
     with pytest.raises(UserError, match=r"1 class with a single image in the train split of .*: single"):
-        table(path)
-    assert table(path, skip_small_classes=True).train.class_names == ("2", "10")
+        table(path, skip_small_classes=False)
+    assert table(path).train.class_names == ("2", "10")
 
 
 def test_no_root_and_a_missing_file_are_answered(tmp_path: Path) -> None:

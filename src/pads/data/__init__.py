@@ -19,6 +19,7 @@ from pads.data.cars196 import cars196
 from pads.data.cub200 import cub200
 from pads.data.emoji import emoji
 from pads.data.folder import folder
+from pads.data.hf import hf
 from pads.data.inshop import inshop
 from pads.data.sop import sop
 from pads.data.splits import Roles, split_roles
@@ -33,6 +34,7 @@ DATASETS: dict[str, Callable[..., Benchmark]] = {
     "inshop": inshop,
     "folder": folder,
     "csv": table,
+    "hf": hf,
 }
 
 __all__ = [
@@ -50,6 +52,7 @@ __all__ = [
     "decode",
     "emoji",
     "folder",
+    "hf",
     "inshop",
     "load_store",
     "normalise",

@@ -96,12 +96,25 @@ def classes_with_two(images: ImageList, skip_small_classes: bool, where: str) ->
         return images, ()
     names = listed([images.class_names[label] for label in np.flatnonzero(small_C)])
     what = f"{counted(int(small_C.sum()), 'class', 'classes')} with a single image in {where}: {names}"
+    if small_C.all():
+        raise UserError(f"there is nothing but {what}; every class needs at least two images, so add some.")
     if not skip_small_classes:
         raise UserError(
             f"there {'is' if small_C.sum() == 1 else 'are'} {what}; every class needs at least two images: add some, "
             "or leave these classes out with --set data.options.skip_small_classes=true."
         )
     return images.subset(~small_C[images.labels]), (f"Left out {what}.",)
+
+
+def overlap_notes(train: ImageList, test: ImageList | QueryGallery, selection: ImageList | None) -> tuple[str, ...]:
+    test_images = test.images if isinstance(test, QueryGallery) else test
+    notes: tuple[str, ...] = ()
+    for name, images in (("test", test_images), ("val", selection)):
+        shared = set(train.class_names) & set(images.class_names if images else ())
+        if shared:
+            classes = counted(len(shared), "class is", "classes are")
+            notes += (f"{classes} in both the train and the {name} split, which is then no measure of unseen classes.",)
+    return notes
 
 
 def listed(names: Iterable[object], most: int = 5) -> str:

@@ -3,72 +3,243 @@
 from __future__ import annotations
 
 import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from pads.data.benchmark import Benchmark, ImageList, classes_with_two, counted, image_list, listed
+from pads.data.benchmark import Benchmark, ImageList, classes_with_two, counted, image_list, listed, overlap_notes
 from pads.errors import UserError
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 MIN_CLASSES = 2
 """Of training or test: with one class, everything is a positive."""
+VALIDATION = ("val", "valid", "validation")
+HOLD_OUTS = ("auto", "classes", "images")
 ARRANGE = "put the images of each class into a folder of its own, like CLASS/picture.jpg"
 
 
-def folder(root: str | Path | None = None, test_share: float = 0.2, skip_small_classes: bool = False) -> Benchmark:
+def folder(
+    root: str | Path | None = None,
+    test_share: float = 0.2,
+    skip_small_classes: bool = True,
+    hold_out: str = "auto",
+    depth: int = 1,
+    class_pattern: str | None = None,
+) -> Benchmark:
     """The images below root: root/CLASS/*, or root/train/CLASS/* and root/test/CLASS/* (and root/val/CLASS/*).
 
-    Without train and test folders, test_share of the classes is held out, so that the test measures unseen classes.
+    Without train and test folders, test_share is held out to test on: of the `classes`, so that the test measures unseen
+    ones, or of the `images` of each; `auto` takes images only where there are too few classes. depth: how many folders deep
+    a class lies. class_pattern: a regular expression that finds the class in a file's name, instead of folders.
     """
     root = existing_folder(root)
     if not isinstance(test_share, float) or not 0 < test_share < 1:
         raise UserError(f"data.options.test_share (of the classes) must lie between 0 and 1, and is {test_share!r}.")
-    if visible_folders(root / "train") and visible_folders(root / "test"):
-        return given_split(root, skip_small_classes)
-    images, notes = class_folders(root, skip_small_classes)
-    check_num_classes(images, root, 2 * MIN_CLASSES, "two to train on and two to test on")
-    is_test_N = np.isin(images.labels, held_out_classes(images.num_classes, test_share))
-    notes += (f"Held out {len(np.unique(images.labels[is_test_N]))} of {images.num_classes} classes to test on.",)
+    if hold_out not in HOLD_OUTS:
+        raise UserError(
+            f"data.options.hold_out must be {', '.join(HOLD_OUTS[:-1])} or {HOLD_OUTS[-1]}, not {hold_out!r}."
+        )
+    if depth < 1:
+        raise UserError(f"data.options.depth is {depth}: a class lies at least 1 folder deep.")
+    sort = Sorting(depth, compiled(class_pattern), skip_small_classes)
+    splits, notes = split_folders(root)
+    if splits:
+        return given_split(root, splits, notes, sort)
+    images, notes = class_folders(root, sort)
+    return held_out(images, test_share, hold_out, root, notes)
+
+
+@dataclass(frozen=True)
+class Sorting:
+    """How images are sorted into classes."""
+
+    depth: int
+    pattern: re.Pattern[str] | None
+    skip_small_classes: bool
+
+
+def compiled(pattern: str | None) -> re.Pattern[str] | None:
+    try:
+        return None if pattern is None else re.compile(pattern)
+    except re.error as error:
+        raise UserError(f"data.options.class_pattern {pattern!r} is no regular expression: {error}.") from error
+
+
+# -- splits ------------------------------------------------------------------------------------------------------------
+
+
+def split_folders(root: Path) -> tuple[dict[str, Path], tuple[str, ...]]:
+    """The folders of a split that is given: train and test, and val if there is one; none of it otherwise."""
+    val = next((root / name for name in VALIDATION if visible_folders(root / name)), None)
+    if not visible_folders(root / "train"):
+        return {}, ()
+    if visible_folders(root / "test"):
+        return {"train": root / "train", "test": root / "test"} | ({"val": val} if val else {}), ()
+    if val is None:
+        return {}, ()
+    return {"train": root / "train", "test": val}, (f"The test split is {val}, since there is no test folder.",)
+
+
+def given_split(root: Path, folders: Mapping[str, Path], notes: tuple[str, ...], sort: Sorting) -> Benchmark:
+    splits: dict[str, ImageList] = {}
+    for split, path in folders.items():
+        splits[split], split_notes = class_folders(path, sort)
+        check_num_classes(splits[split], path, MIN_CLASSES, "so that there are positives and negatives")
+        notes += split_notes
+    others = [path.name for path in visible_folders(root) if path not in folders.values()]
+    if others:
+        notes += (f"Left out what lies beside the train and test folders of {root}: {listed(others)}.",)
+    train, test, selection = splits["train"], splits["test"], splits.get("val")
+    return Benchmark("folder", train, test, selection, notes + overlap_notes(train, test, selection))
+
+
+def held_out(images: ImageList, share: float, what: str, root: Path, notes: tuple[str, ...]) -> Benchmark:
+    """Classes that training never sees; or, where there are too few or if asked for, images of the same classes."""
+    has_enough = images.num_classes >= 2 * MIN_CLASSES
+    if what == "classes" or (what == "auto" and has_enough):
+        check_num_classes(images, root, 2 * MIN_CLASSES, "two to train on and two to test on")
+        is_test_N = np.isin(images.labels, held_out_classes(images.num_classes, share))
+        notes += (f"Held out {len(np.unique(images.labels[is_test_N]))} of {images.num_classes} classes to test on.",)
+    else:
+        is_test_N = held_out_images(images.labels, share)
+        if len(np.unique(images.labels[is_test_N])) < MIN_CLASSES:
+            why = "two to train on and two to test on, or two with four images each to test on some of these"
+            check_num_classes(images, root, 2 * MIN_CLASSES, why)
+            raise UserError(f"{root} has no two classes with four images, of which two could be held out to test on.")
+        notes += (
+            f"Held out {counted(int(is_test_N.sum()), 'image', 'images')} of the same "
+            f"{counted(images.num_classes, 'class', 'classes')} to test on, so the figures say how well these are told "
+            "apart and nothing about unseen ones"
+            + ("." if has_enough else ": there are too few classes to hold some out."),
+        )
     return Benchmark("folder", train=images.subset(~is_test_N), test=images.subset(is_test_N), notes=notes)
 
 
-def given_split(root: Path, skip_small_classes: bool) -> Benchmark:
-    splits: dict[str, ImageList] = {}
-    notes: tuple[str, ...] = ()
-    for split in ("train", "test", "val"):
-        if split == "val" and not visible_folders(root / "val"):
-            continue
-        splits[split], split_notes = class_folders(root / split, skip_small_classes)
-        check_num_classes(splits[split], root / split, MIN_CLASSES, "so that there are positives and negatives")
-        notes += split_notes
-    others = [path.name for path in visible_folders(root) if path.name not in splits]
-    if others:
-        notes += (f"Left out what lies beside the train and test folders of {root}: {listed(others)}.",)
-    return Benchmark("folder", splits["train"], splits["test"], selection=splits.get("val"), notes=notes)
+def held_out_classes(num_classes: int, share: float) -> np.ndarray:
+    """Spread over the sorted classes, since neighbours in the alphabet are often alike; the same for every seed."""
+    return spread(num_classes, min(max(round(share * num_classes), MIN_CLASSES), num_classes - MIN_CLASSES))
 
 
-def class_folders(root: Path, skip_small_classes: bool) -> tuple[ImageList, tuple[str, ...]]:
-    """The images below root, a class for each of its folders, with notes on what was left out."""
+def held_out_images(labels_N: np.ndarray, share: float) -> np.ndarray:
+    """Of each class that can spare two images and keep two, spread over its files."""
+    is_held_out_N = np.zeros(len(labels_N), dtype=bool)
+    for label in np.unique(labels_N):
+        indices = np.flatnonzero(labels_N == label)
+        if len(indices) >= 4:
+            is_held_out_N[indices[spread(len(indices), min(max(round(share * len(indices)), 2), len(indices) - 2))]] = (
+                True
+            )
+    return is_held_out_N
+
+
+def spread(num: int, num_picked: int) -> np.ndarray:
+    return np.floor((np.arange(num_picked) + 0.5) * num / num_picked).astype(np.int64)
+
+
+# -- classes -----------------------------------------------------------------------------------------------------------
+
+
+def class_folders(root: Path, sort: Sorting) -> tuple[ImageList, tuple[str, ...]]:
+    """The images below root by class, with notes on what was left out."""
     found = {path.name: files_below(path) for path in visible_folders(root)}
-    classes = [(name, images) for name, (images, _) in found.items() if images]
-    loose = [path for path in root.iterdir() if is_image(path.name)]
-    if not classes and loose:
-        raise UserError(f"{root} holds {counted(len(loose), 'image', 'images')} but no class folders; {ARRANGE}.")
+    top = sorted(path for path in root.iterdir() if is_image(path.name))
+    classes, loose = in_classes(root, [*top, *(path for images, _ in found.values() for path in images)], sort)
     if not classes:
-        raise UserError(f"there are no images ({', '.join(sorted(SUFFIXES))}) in folders of {root}; {ARRANGE}.")
+        raise no_classes(root, loose, sort)
     empty = [name for name, (images, _) in found.items() if not images]
     others = [path for _, others in found.values() for path in others]
     notes: tuple[str, ...] = ()
     if loose:
-        notes += (f"Left out {counted(len(loose), 'image', 'images')} directly in {root}, outside any class.",)
+        where = (
+            f"directly in {root}, outside any class"
+            if sort.pattern is None
+            else f"in {root} without a class in its name"
+        )
+        if sort.depth > 1:
+            where = f"below {root}, less than {sort.depth} folders deep"
+        notes += (f"Left out {counted(len(loose), 'image', 'images')} {where}.",)
     if empty:
         notes += (f"Left out {counted(len(empty), 'folder', 'folders')} of {root} without images: {listed(empty)}.",)
     if others:
         kinds = sorted({path.suffix.lower() or path.name for path in others})
         notes += (f"Left out {counted(len(others), 'file', 'files')} below {root} of other kinds: {listed(kinds)}.",)
-    images, small_notes = classes_with_two(image_list(classes), skip_small_classes, str(root))
+    inner = inner_folders(root, classes, sort)
+    if len(classes) == 1 and inner:
+        raise UserError(
+            f"{root} holds the single folder {next(iter(classes))}; if that holds the classes, give it as --data."
+        )
+    if inner:
+        notes += (
+            f"All images lie in folders within the class folders, such as {listed(inner, 2)}. If the inner ones are the "
+            f"classes, say so with --set data.options.depth={sort.depth + 1}.",
+        )
+    images, small_notes = classes_with_two(image_list([*classes.items()]), sort.skip_small_classes, str(root))
     return images, notes + small_notes
+
+
+def in_classes(root: Path, paths: Iterable[Path], sort: Sorting) -> tuple[dict[str, list[Path]], list[Path]]:
+    """Files by class, and those that are in none."""
+    classes: dict[str, list[Path]] = {}
+    loose = []
+    for path in paths:
+        name = class_of(path.relative_to(root), sort)
+        if name is None:
+            loose.append(path)
+        else:
+            classes.setdefault(name, []).append(path)
+    return dict(sorted(classes.items())) if sort.pattern else classes, loose
+
+
+def class_of(path: Path, sort: Sorting) -> str | None:
+    """By its name, or by the folders that it lies in."""
+    if sort.pattern is not None:
+        match = sort.pattern.search(path.stem)
+        return None if match is None else match[1 if match.re.groups else 0]
+    return "/".join(path.parts[: sort.depth]) if len(path.parts) > sort.depth else None
+
+
+def inner_folders(root: Path, classes: Mapping[str, list[Path]], sort: Sorting) -> list[str]:
+    """The folders within class folders, if all images lie in such and some class has several of them."""
+    if sort.pattern is not None:
+        return []
+    inner: dict[str, None] = {}
+    for path in (path for paths in classes.values() for path in paths):
+        parts = path.relative_to(root).parts
+        if len(parts) <= sort.depth + 1:
+            return []
+        inner["/".join(parts[: sort.depth + 1])] = None
+    return list(inner) if len(inner) > len(classes) else []
+
+
+def no_classes(root: Path, loose: Sequence[Path], sort: Sorting) -> UserError:
+    """Why there are no classes, and how there could be."""
+    if not loose:
+        return UserError(f"there are no images ({', '.join(sorted(SUFFIXES))}) in folders of {root}; {ARRANGE}.")
+    images = counted(len(loose), "image", "images")
+    if sort.pattern is not None:
+        found = f"the name of none of the {images} in {root}, such as {loose[0].name}"
+        return UserError(f"data.options.class_pattern {sort.pattern.pattern!r} finds a class in {found}.")
+    if sort.depth > 1:
+        return UserError(f"none of the {images} in {root} lies {sort.depth} folders deep: lower data.options.depth.")
+    guess = guessed_pattern([path.stem for path in loose])
+    by_name = (
+        f", or tell the class by the files' names with --set 'data.options.class_pattern={guess}'" if guess else ""
+    )
+    return UserError(f"{root} holds {images} but no class folders; {ARRANGE}{by_name}.")
+
+
+def guessed_pattern(stems: Sequence[str]) -> str | None:
+    """A pattern that sorts most of the names into classes of two or more: what stands before the last sign or number."""
+    for pattern in (r"^(.+)[-_ ]", r"^(.*\D)\d"):
+        sizes = Counter(match[1] for match in map(re.compile(pattern).search, stems) if match)
+        in_pairs = [size for size in sizes.values() if size >= 2]
+        if len(in_pairs) >= 2 * MIN_CLASSES and sum(in_pairs) > len(stems) / 2:
+            return pattern
+    return None
 
 
 def files_below(folder: Path) -> tuple[list[Path], list[Path]]:
@@ -85,12 +256,6 @@ def files_below(folder: Path) -> tuple[list[Path], list[Path]]:
             if not name.startswith("."):
                 (images if is_image(name) else others).append(Path(parent, name))
     return sorted(images), sorted(others)
-
-
-def held_out_classes(num_classes: int, share: float) -> np.ndarray:
-    """Spread over the sorted classes, since neighbours in the alphabet are often alike; the same for every seed."""
-    num_held_out = min(max(round(share * num_classes), MIN_CLASSES), num_classes - MIN_CLASSES)
-    return np.floor((np.arange(num_held_out) + 0.5) * num_classes / num_held_out).astype(np.int64)
 
 
 def check_num_classes(images: ImageList, root: Path, needed: int, why: str) -> None:

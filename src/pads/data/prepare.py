@@ -167,6 +167,14 @@ def usual_place(name: str, root: Path, shape: tuple[int, int, int]) -> Path:
     return base_of(root) / f".pads-{name}-{shape[1]}x{shape[2]}"
 
 
+def prepared_sizes(name: str, root: Path, ratio: float) -> tuple[int, ...]:
+    """Of the stores of this ratio that a run would find, smallest first: the one that root is, or those beside the images."""
+    alone = (root / PIXELS).is_file()
+    paths = [root] if alone else [path.parent for path in base_of(root).glob(f".pads-{name}-*/{STORE}")]
+    shapes = [open_prepared(path).shape for path in paths]
+    return tuple(sorted(shape[1] for shape in shapes if shape == stored_shape(shape[1], ratio)))
+
+
 def base_of(root: Path) -> Path:
     return root if root.is_dir() else root.parent
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pads.data.benchmark import Benchmark, ImageList, QueryGallery, classes_with_two, counted, listed
+from pads.data.benchmark import Benchmark, ImageList, QueryGallery, classes_with_two, counted, listed, overlap_notes
 from pads.errors import UserError
 
 REQUIRED = ("label", "split", "path")
@@ -39,7 +39,7 @@ class Row:
         return self.values.get(column, "")
 
 
-def table(root: str | Path | None = None, file: str | None = None, skip_small_classes: bool = False) -> Benchmark:
+def table(root: str | Path | None = None, file: str | None = None, skip_small_classes: bool = True) -> Benchmark:
     """The images that a CSV lists; root is the CSV, or the folder that holds it, as `file` if there are several."""
     path = csv_file(root, file)
     columns, rows = read_rows(path)
@@ -216,14 +216,3 @@ def numbers_first(label: str) -> tuple[bool, int, str]:
     """The order of labels: 2 before 10, and numbers before words."""
     is_number = label.isdecimal()
     return not is_number, int(label) if is_number else 0, label
-
-
-def overlap_notes(train: ImageList, test: ImageList | QueryGallery, selection: ImageList | None) -> tuple[str, ...]:
-    test_images = test.images if isinstance(test, QueryGallery) else test
-    notes: tuple[str, ...] = ()
-    for name, images in (("test", test_images), ("val", selection)):
-        shared = set(train.class_names) & set(images.class_names if images else ())
-        if shared:
-            classes = counted(len(shared), "class is", "classes are")
-            notes += (f"{classes} in both the train and the {name} split, which is then no measure of unseen classes.",)
-    return notes

@@ -1,7 +1,11 @@
 """Embedding networks. A backbone is an `nn.Module` that maps images to features and knows its `num_features`."""
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 
+import torch
 from torch import nn
 
 from pads.config import lookup, option_names
@@ -11,7 +15,8 @@ from pads.networks.inception_bn import InceptionBN
 from pads.networks.pooling import POOLINGS
 from pads.networks.resnet import resnet18, resnet34, resnet50, resnet50_he
 from pads.networks.small import SmallNetwork
-from pads.networks.weights import WeightsUsed, find_weights, load_weights
+from pads.networks.timm_models import is_timm, published, timm_backbone
+from pads.networks.weights import WeightsUsed, find_weights, load_weights, matched, read_tensors
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "small": SmallNetwork,
@@ -23,9 +28,28 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-def build_backbone(name: str, *, pooling: str = "mean") -> nn.Module:
+def check_backbone(name: str) -> None:
+    if is_timm(name):
+        published(name)
+    else:
+        lookup(BACKBONES, name, "backbone")
+
+
+def backbone_of(path: Path) -> str:
+    """The backbone that a file of weights was made for."""
+    tensors, about = read_tensors(path)
+    for name in BACKBONES:
+        with torch.device("meta"):
+            backbone = build_backbone(name)
+        with suppress(UserError):
+            matched(backbone, tensors, about, path)
+            return name
+    raise UserError(f"{path} fits none of the backbones {', '.join(BACKBONES)}: say which by network.backbone.")
+
+
+def build_backbone(name: str, *, pooling: str = "mean", image_size: int | None = None) -> nn.Module:
     """The backbone of that name. One from outside need not know `pooling`, as long as it is left alone."""
-    maker = lookup(BACKBONES, name, "backbone")
+    maker = partial(timm_backbone, name, image_size) if is_timm(name) else lookup(BACKBONES, name, "backbone")
     if pooling == "mean":
         return maker()
     if "pooling" not in option_names(maker):
@@ -38,7 +62,9 @@ __all__ = [
     "POOLINGS",
     "EmbeddingNetwork",
     "WeightsUsed",
+    "backbone_of",
     "build_backbone",
+    "check_backbone",
     "find_weights",
     "load_weights",
     "seeded",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +34,9 @@ class EmbeddingNetwork(nn.Module):
         """
         super().__init__()
         self.backbone = backbone
-        self.embedding = nn.Linear(int(backbone.num_features), embedding_dim)  # type: ignore[arg-type]
+        # timm calls the width behind its heads head_hidden_size, where that is not the number of feature maps
+        num_features: Any = getattr(backbone, "head_hidden_size", None) or backbone.num_features
+        self.embedding = nn.Linear(int(num_features), embedding_dim)
         self.frozen_batch_norm, self.normalise, self.in_bfloat16 = frozen_batch_norm, normalise, bfloat16
         # here and not where it is trained: another memory layout would give other bits to the network that is loaded
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

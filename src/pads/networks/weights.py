@@ -20,8 +20,12 @@ import torch
 from torch import Tensor, nn
 
 from pads.errors import UserError
+from pads.networks.timm_models import classifiers, converted, downloaded_timm, is_timm
 
 PREFIXES = ("state_dict.", "model_state_dict.", "module.", "model.", "network.", "encoder.", "backbone.")
+
+DOWNLOADED = ("imagenet", "pretrained")
+"""Instead of a file: what is published for the backbone."""
 
 DOWNLOADS = {
     "resnet18": ("resnet18.tv_in1k", "ResNet18_Weights.IMAGENET1K_V1"),
@@ -56,9 +60,9 @@ class WeightsUsed:
 
 
 def find_weights(source: str, backbone: str) -> Path:
-    """The file that is meant: `source` itself, or for `imagenet` the one that timm or torchvision would download."""
-    if source == "imagenet":
-        return downloaded(backbone)
+    """The file that is meant: `source` itself, or for a word of DOWNLOADED the one that timm or torchvision would fetch."""
+    if source in DOWNLOADED:
+        return downloaded_timm(backbone) if is_timm(backbone) else downloaded(backbone)
     path = Path(source).expanduser()
     if not path.is_file():
         raise UserError(f"there is no file {source} to take weights from: give one with --weights FILE.")
@@ -69,20 +73,31 @@ def load_weights(backbone: nn.Module, path: Path | str) -> WeightsUsed:
     """Puts the file's tensors into the backbone, all or none, in the backbone's own precision."""
     path = Path(path)
     tensors, about = read_tensors(path)
+    taken, ignored = matched(backbone, tensors, about, path)
+    target = backbone.state_dict()
+    with torch.no_grad():
+        for name, tensor in taken.items():
+            target[name].copy_(tensor.reshape(target[name].shape))
+    with open(path, "rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return WeightsUsed(str(path), sha256, tuple(sorted(tensors.keys() - ignored)), tuple(sorted(ignored)))
+
+
+def matched(
+    backbone: nn.Module, tensors: Mapping[str, Tensor], about: Mapping[str, str], path: Path
+) -> tuple[dict[str, Tensor], set[str]]:
+    """The tensors of a file by their names in the backbone, and the names of those that it has no use for."""
     if "stride in the first 1x1" in about.get("arch", "") and getattr(backbone, "stride_in", "1x1") != "1x1":
         raise UserError(f"{path} has its stride in the first 1x1 convolutions: choose network.backbone=resnet50-he.")
     target = backbone.state_dict()
     names = plain_names(tensors, path)
-    taken = {name: tensors[names[name]] for name in target if name in names}
+    fitting = converted(backbone, {plain: tensors[name] for plain, name in names.items()})
+    taken = {name: fitting[name] for name in target if name in fitting}
     check_complete(target, taken, path)
-    check_nothing_over(target, names, path)
-    with torch.no_grad():
-        for name, tensor in taken.items():
-            target[name].copy_(tensor.reshape(target[name].shape))
-    used = {names[name] for name in taken}
-    with open(path, "rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return WeightsUsed(str(path), sha256, tuple(sorted(used)), tuple(sorted(tensors.keys() - used)))
+    check_nothing_over(target, fitting, path)
+    heads = classifiers(backbone)
+    ignored = {names[name] for name in names.keys() - taken.keys() if name in fitting or name.startswith(heads)}
+    return taken, ignored
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -200,7 +215,7 @@ def published_address(timm_name: str, torchvision_name: str) -> str:
     """Where timm, else torchvision, has the weights from."""
     try:
         return importlib.import_module("timm").get_pretrained_cfg(timm_name).url
-    except ImportError:
+    except (ImportError, RuntimeError):  # not there, or with a torchvision that was built for another torch
         pass
     try:
         return importlib.import_module("torchvision.models").get_weight(torchvision_name).url

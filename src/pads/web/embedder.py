@@ -6,6 +6,7 @@ Dimensions: B batch, D embedding.
 from __future__ import annotations
 
 import asyncio
+import functools
 import queue
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pads.model import Model
-from pads.web.pictures import NUM_DECODERS, uploaded_square
+from pads.web.pictures import NUM_DECODERS, uploaded
 
 MAX_BATCH = 16
 
@@ -22,7 +23,7 @@ MAX_BATCH = 16
 class Waiting(NamedTuple):
     """An upload, decoded."""
 
-    square: np.ndarray
+    stored: np.ndarray
     size: tuple[int, int]
     vector: Future[np.ndarray]
 
@@ -38,9 +39,9 @@ class Embedder:
         self.thread.start()
 
     async def embed(self, data: bytes) -> np.ndarray:
-        size = self.model.preprocessing.store_size
-        square, original = await asyncio.get_running_loop().run_in_executor(self.decoders, uploaded_square, data, size)
-        upload = Waiting(square, original, Future())
+        decode = functools.partial(uploaded, data, self.model.read)
+        stored, original = await asyncio.get_running_loop().run_in_executor(self.decoders, decode)
+        upload = Waiting(stored, original, Future())
         self.waiting.put(upload)
         return await asyncio.wrap_future(upload.vector)
 
@@ -55,8 +56,8 @@ class Embedder:
             if not batch:  # nobody waits any more
                 continue
             try:
-                squares, sizes, _ = zip(*batch, strict=True)
-                vectors_BD = self.model.embed_squares(squares, sizes).numpy()
+                stored, sizes, _ = zip(*batch, strict=True)
+                vectors_BD = self.model.embed_stored(stored, sizes).numpy()
             except Exception as error:  # whoever waits is told; the next batch may fare better
                 for upload in batch:
                     upload.vector.set_exception(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
@@ -12,7 +13,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 from starlette.exceptions import HTTPException
 
-from pads.data.store import BadImage, read_square, reason, upright_draft, upright_rgb
+from pads.data.store import BadImage, reason, upright_draft, upright_rgb
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 """Nothing else is opened: some of Pillow's readers start other programs."""
@@ -45,12 +46,14 @@ def format_of(source: Path | BinaryIO) -> str:
     return name
 
 
-def uploaded_square(data: bytes, size: int) -> tuple[np.ndarray, tuple[int, int]]:
-    """An upload as the image store keeps it, so that it becomes the same vector as the same file in an index."""
+def uploaded(
+    data: bytes, read: Callable[[BytesIO], tuple[np.ndarray, tuple[int, int]]]
+) -> tuple[np.ndarray, tuple[int, int]]:
+    """An upload as `Model.read` reads a file, so that it becomes the same vector as the same file in an index."""
     format_of(BytesIO(data))
     with decoding:
         try:
-            return read_square(BytesIO(data), size)
+            return read(BytesIO(data))
         except BadImage as error:
             raise HTTPException(415, f"the image cannot be read: {error.reason}.") from error
 
