@@ -47,7 +47,7 @@ def build_parts(config: Config, views: Views) -> tuple[EmbeddingNetwork, nn.Modu
     network = start_network(config).to(views.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     if config.compiled and views.device.type == "cuda":
         network.compile(dynamic=False)
-    loss_fn = build(LOSSES, config.loss, "loss", num_classes=views.train.num_classes).to(views.device)
+    loss_fn = build(LOSSES, config.loss, "loss", num_classes=views.train.num_labels).to(views.device)
     curriculum = make_curriculum(config)
     if curriculum.metrics and config.adapt_every and len(views.reward) == 0:
         raise UserError("this curriculum learns from the reward split, which is empty: set data.reward_share above 0.")
@@ -109,6 +109,7 @@ def pick_device(name: str) -> torch.device:
 AT_LEAST = {
     "seed": 0,
     "data.split_seed": 0,
+    "data.reward_resample_every": 1,
     "data.classes_per_batch": 2,
     "data.samples_per_class": 2,
     "data.image_size": 1,
@@ -136,7 +137,7 @@ def check(config: Config) -> None:
         value: Any = functools.reduce(getattr, name.split("."), config)
         most = math.inf if isinstance(value, float) else 2**63
         if value is not None and not least <= value < most:
-            null = ", or null for never" if name in ("adapt_every", "test_curve_every") else ""
+            null = ", or null for never" if name in ("adapt_every", "test_curve_every", "data.reward_resample_every") else ""
             raise UserError(f"{name} is {value}: it must be at least {least}{null}.")
     if config.threads is not None and config.threads > MOST_THREADS:
         raise UserError(f"threads is {config.threads}: it must be at most {MOST_THREADS}.")
@@ -146,6 +147,10 @@ def check(config: Config) -> None:
         raise UserError(f"recall_at is {list(config.recall_at)}: name at least one k, each at least 1.")
     check_crop(config.data.resize, config.data.image_size)
     check_draw(config.sampling.negatives_from, config.sampling.rho)
+    if config.data.reward_resample_every and config.data.reward_pick != "random":
+        raise UserError(
+            "data.reward_resample_every draws images at random: set data.reward_pick=random, or leave it at null."
+        )
     lookup(DATASETS, config.data.name, "data set")
     lookup(BACKBONES, config.network.backbone, "backbone")
     if config.network.weights is not None:

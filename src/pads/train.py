@@ -103,7 +103,9 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
         update = CapturedStep(update_network, generator) if captured else update_network
         for epoch in range(step // steps_per_epoch, config.num_epochs):
             set_learning_rates(optimiser, config.optimiser, epoch)
-            for stored in views.train.stored_batches(epoch_batches(config, views, epoch)[step % steps_per_epoch :]):
+            views = views.at(epoch)
+            batches = epoch_batches(config, views, epoch, steps_per_epoch)
+            for stored in views.train.stored_batches(batches[step % steps_per_epoch :]):
                 if stop_requested():
                     save(run, parts, generator, selected, step)
                     raise KeyboardInterrupt(f"saved at step {step} of {num_steps}")
@@ -139,10 +141,11 @@ def batch_size(config: Config) -> int:
     return config.data.classes_per_batch * config.data.samples_per_class
 
 
-def epoch_batches(config: Config, views: Views, epoch: int) -> Tensor:
+def epoch_batches(config: Config, views: Views, epoch: int, num_batches: int) -> Tensor:
     """The batches of an epoch: a function of seed and epoch alone, so that a resumed run finds the same."""
     labels, data = views.train.labels_N.cpu().numpy(), config.data
-    indices = class_batches(labels, data.classes_per_batch, data.samples_per_class, seed=config.seed, epoch=epoch)
+    sizes = data.classes_per_batch, data.samples_per_class
+    indices = class_batches(labels, *sizes, seed=config.seed, epoch=epoch, num_batches=num_batches)
     return torch.as_tensor(indices, device=views.device)
 
 
