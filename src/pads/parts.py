@@ -137,7 +137,11 @@ def check(config: Config) -> None:
         value: Any = functools.reduce(getattr, name.split("."), config)
         most = math.inf if isinstance(value, float) else 2**63
         if value is not None and not least <= value < most:
-            null = ", or null for never" if name in ("adapt_every", "test_curve_every", "data.reward_resample_every") else ""
+            null = (
+                ", or null for never"
+                if name in ("adapt_every", "test_curve_every", "data.reward_resample_every")
+                else ""
+            )
             raise UserError(f"{name} is {value}: it must be at least {least}{null}.")
     if config.threads is not None and config.threads > MOST_THREADS:
         raise UserError(f"threads is {config.threads}: it must be at most {MOST_THREADS}.")

@@ -261,8 +261,13 @@ def view_of_test(images: Images, preprocessing: Preprocessing, watch: Watch) -> 
         return View.of(store, in_pairs(store, watch), preprocessing)
     kept = test.subset(store.kept)
     is_query = with_answer(kept) if store.bad_images else kept.is_query
-    flags = {"is_query_N": torch.as_tensor(is_query), "is_gallery_N": torch.as_tensor(kept.is_gallery)}
-    return View.of(store, np.arange(len(store)), preprocessing, **{k: v.to(store.device) for k, v in flags.items()})
+    return View.of(
+        store,
+        np.arange(len(store)),
+        preprocessing,
+        is_query_N=torch.as_tensor(is_query).to(store.device),
+        is_gallery_N=torch.as_tensor(kept.is_gallery).to(store.device),
+    )
 
 
 def with_answer(test: QueryGallery) -> np.ndarray:
