@@ -267,11 +267,23 @@ def evaluate_command(options: argparse.Namespace) -> None:
 
 def study_command(options: argparse.Namespace) -> None:
     from pads.studies import print_report, run_study, write_report
+    from pads.studies.claims import hold_claims, print_claims, write_claims
+    from pads.studies.costs import print_costs
 
+    if options.list:
+        print_costs(options.recipe_base, len(options.seeds), options.bench)
+        return
     if options.study is None:
         raise UserError(
-            "name a study, for example `pads study controls --recipe-base emoji`; `pads study --list` shows them."
+            "name a study, for example `pads study controls --recipe-base emoji`; `pads study --list` shows all."
         )
+    if options.study == "claims":
+        base = options.recipe_base or "cub200"
+        out = Path(options.out or f"studies/claims-{base}")
+        held = hold_claims(out.parent, base)
+        print_claims(held, base)
+        print(f"written to {write_claims(held, base, out)}")
+        return
     result = run_study(
         options.study,
         out=options.out,

@@ -44,9 +44,19 @@ class Line:
         return {seed: 100 * float(cell) for seed, cell in cells.items() if cell != ""}
 
 
+def data_of(result: Result) -> str:
+    return result.plan.config(result.plan.asked[0], 0).data.name
+
+
+def paper_data(result: Result) -> str:
+    """The data set whose published figures stand beside: this one, or, for their order, the first that the paper has."""
+    bases = result.plan.study.bases
+    return data_of(result) if data_of(result) in bases else bases[0]
+
+
 def lines_of(result: Result) -> list[Line]:
     """The arms that were asked for, with the runs that are there."""
-    data = result.plan.config(result.plan.asked[0], 0).data.name
+    data = paper_data(result)
     lines = []
     for arm in result.plan.asked:
         rows = {int(row["seed"]): row for row in result.rows if row["recipe"] == arm.name}
@@ -64,7 +74,7 @@ def lines_of(result: Result) -> list[Line]:
 
 def published_rows(result: Result) -> Mapping[str, Figures]:
     """What the paper's table has besides."""
-    return result.plan.study.published.get(result.plan.config(result.plan.asked[0], 0).data.name, {})
+    return result.plan.study.published.get(data_of(result), {})
 
 
 def metrics_of(result: Result) -> list[str]:
@@ -93,9 +103,13 @@ def measured(lines: Sequence[Line]) -> list[str]:
 
 
 def table_heads(result: Result, metrics: Sequence[str]) -> list[str]:
-    paper = [f"paper {head(metric)}" for metric in metrics if metric != "map@r"]
+    paper = [f"{paper_head(result)} {head(metric)}" for metric in metrics if metric != "map@r"]
     to = f"difference to {result.plan.study.reference}"
     return ["arm", "n", *map(head, metrics), "R@1, 95 % interval", to, *paper, "seconds"]
+
+
+def paper_head(result: Result) -> str:
+    return "paper" if data_of(result) == paper_data(result) else f"paper ({paper_data(result)})"
 
 
 def table_rows(result: Result, when: str, metrics: Sequence[str]) -> list[list[str]]:
@@ -260,7 +274,7 @@ def print_report(result: Result, console: Console | None = None) -> None:
         "R@1 last",
         "R@1 best test*",
     ]
-    for column in [*heads, "paper", "time"]:
+    for column in [*heads, paper_head(result), "time"]:
         table.add_column(column, justify="left" if column == "arm" else "right", no_wrap=column == "arm")
     for line in lines:
         recall = estimate(list(line.values("selected", "recall@1").values()))

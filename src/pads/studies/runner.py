@@ -1,6 +1,7 @@
 """Runs a study: every arm with every seed, what is done is skipped, what was cut goes on, and a table at the end.
 
 A study's folder holds
+study.json            which study it is, on what
 seeds.csv             one row per finished run
 ARM.json              the config of an arm, without the paths of a machine
 runs/ARM-SEED/        the run folders
@@ -214,6 +215,8 @@ def run_study(
             pick_settings(plan, show, commit, engine_options)
         plan = replace(plan, tuned=read_tuned(plan.out))
         check_same(plan)
+        about = {"study": study.name, "base": base, "data": plan.config(plan.asked[0], 0).data.name}
+        write_atomically(plan.out / "study.json", json.dumps(about, indent=2) + "\n")
         runs = Runs(plan, show, commit)
         show.begin(study.name, runs.total, len(runs.done))
         run_all(runs, show, **engine_options)  # type: ignore[arg-type]
