@@ -219,7 +219,8 @@ def run_study(
         write_atomically(plan.out / "study.json", json.dumps(about, indent=2) + "\n")
         runs = Runs(plan, show, commit)
         show.begin(study.name, runs.total, len(runs.done))
-        run_all(runs, show, **engine_options)  # type: ignore[arg-type]
+        with saying_how_to_go_on():
+            run_all(runs, show, **engine_options)  # type: ignore[arg-type]
     if drop_checkpoints:
         drop_unneeded(plan, runs.done)
     asked = {(arm.name, seed) for arm in plan.asked for seed in plan.seeds}
@@ -314,6 +315,15 @@ def locked(out: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def saying_how_to_go_on() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        words = str(interrupt) or "what was under way is saved"
+        raise KeyboardInterrupt(f"{words}; the same command goes on with it") from interrupt
+
+
 # -- --tune -------------------------------------------------------------------------------------------------------------
 
 
@@ -341,7 +351,8 @@ def pick_settings(plan: Plan, show: Display, commit: str, engine_options: Mappin
         check_same(tuning_plan)
         runs = Runs(tuning_plan, show, commit)
         show.begin(study.name, runs.total, len(runs.done))
-        run_all(runs, show, **engine_options)
+        with saying_how_to_go_on():
+            run_all(runs, show, **engine_options)
     if runs.failures:
         (trial, _), error = next(iter(runs.failures.items()))
         raise UserError(f"tuning failed at {trial} ({' '.join(candidates[trial][1])}): {error}")
