@@ -23,6 +23,11 @@ QUICK = (
 
 
 @pytest.fixture(scope="session")
+def quick_settings() -> tuple[str, ...]:
+    return QUICK
+
+
+@pytest.fixture(scope="session")
 def photos(tmp_path_factory) -> Path:
     """14 classes of 6 noisy pictures: enough for four roles."""
     root, noise = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
