@@ -3,13 +3,18 @@
 import csv
 import io
 import json
+import re
+import sys
+import types
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from pads.config import Config
 from pads.errors import UserError
+from pads.runs import RunFolder
 from pads.studies import STUDIES, Arm, Result, Study, pads, print_report, udist, write_report
 from pads.studies.arms import base_config
 from pads.studies.claims import CLAIMS, NOT_RUN, hold_claims, print_claims, write_claims
@@ -102,7 +107,7 @@ def test_an_arm_without_runs_is_an_empty_line_and_a_failure_is_told(tmp_path):
     print_report(result, console)
     said = console.file.getvalue()
     assert "learned, seed 0 failed: out of luck." in said
-    assert "3 runs are missing" in said
+    assert "3 runs missing; the same command tries again." in said
 
 
 def test_the_terminal_shows_all_three_kinds_of_epochs(tmp_path):
@@ -113,6 +118,38 @@ def test_the_terminal_shows_all_three_kinds_of_epochs(tmp_path):
     assert "60.0 ± 0.0" in line
     assert "50.0 ± 0.0" in line
     assert "70.0 ± 0.0" in line
+
+
+def test_a_narrow_terminal_shows_less_and_wraps_nothing(tmp_path):
+    for width in (150, 120, 100, 80):
+        console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+        print_report(made_up(tmp_path), console)
+        lines = re.sub(r"\x1b\[[0-9;]*m", "", console.file.getvalue()).splitlines()
+        assert all(len(line.rstrip()) <= width for line in lines if not line.startswith("The tables are in"))
+        static = [line for line in lines if line.strip().startswith("static")]
+        assert len(static) == 1
+        assert "61.0 ± 1.4" in static[0]
+        learned = next(line for line in lines if line.strip().startswith("learned"))
+        assert "+2.00 [-10.71, +14.71]" in learned
+
+
+def test_the_figures_are_drawn_for_the_arms_that_logged_a_distribution(tmp_path, monkeypatch):
+    drawn = {}
+
+    def draw_curricula(rows, folder):
+        drawn.update({arm: [run.path.name for run in runs] for arm, runs in rows.items()})
+        (folder / "curricula.png").write_bytes(b"")
+
+    figures = types.SimpleNamespace(draw_curricula=draw_curricula, draw_initial=lambda folder: None)
+    monkeypatch.setitem(sys.modules, "pads.reports", types.SimpleNamespace(figures=figures))
+    monkeypatch.setitem(sys.modules, "pads.reports.figures", figures)
+    for name, event in (("static-0", {"loss": 1}), ("learned-0", {"distribution": [0.5]}), ("static-1", {})):
+        run = RunFolder.create(tmp_path / "runs" / name, Config())
+        with run:
+            run.append("events.jsonl", {"event": "adaptation", **event})
+    rows = [row("static", 0, 0.6), row("static", 1, 0.6), row("learned", 0, 0.6)]
+    assert tmp_path / "figures" / "curricula.png" in write_report(made_up(tmp_path, rows=rows))
+    assert drawn == {"learned": ["learned-0"]}
 
 
 # -- claims -------------------------------------------------------------------------------------------------------------

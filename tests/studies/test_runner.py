@@ -211,6 +211,14 @@ def test_an_arm_that_fails_does_not_lose_the_others_and_is_tried_again(quick, mo
     assert not (quick["out"] / "errors" / "failing-0.txt").exists()
 
 
+def test_after_a_start_that_failed_other_settings_may_be_tried(quick):
+    wrong = {**quick, "seeds": (0,), "settings": [*quick["settings"], "data.classes_per_batch=50"]}
+    result = run_study(TWO, **wrong)
+    assert result.failures.keys() == {("udist", 0), ("pads", 0)}
+    assert "set data.classes_per_batch to" in result.failures["udist", 0]
+    assert not run_study(TWO, **{**quick, "seeds": (0,)}).failures
+
+
 # -- killed and resumed -------------------------------------------------------------------------------------------------
 
 

@@ -105,7 +105,11 @@ def execute(job: Job, watch: Watch) -> float | None:
     with RunFolder.open(job.path) if is_begun else RunFolder.create(job.path, job.config) as folder:
         if folder.is_finished:
             return None
-        fit(job.config, folder, views, watch)
+        try:
+            fit(job.config, folder, views, watch)
+        except Exception:
+            folder.remove_if_unused()  # a start that failed leaves nothing in the way of the next
+            raise
     return None if is_begun else time.perf_counter() - started
 
 

@@ -26,6 +26,8 @@ class Display:
     def begin(self, name: str, total: int, done_before: int) -> None:
         """As many runs are to come."""
         self.name, self.total, self.ended, self.started = name, total, 0, time.monotonic()
+        self.shares: dict[tuple[str, int], float] = {}
+        """How much is done of the runs that are under way."""
         if done_before:
             say(f"{counted_runs(done_before)} done before, {total} to go", self.console)
 
@@ -36,15 +38,16 @@ class Display:
             print_notes(new, self.console)
         elif kind in ("done", "failed"):
             self.ended += 1
+            self.shares.pop((job.arm, job.seed), None)
             words = values["error"] if kind == "failed" else figures(values)
             at = f"[{self.ended}/{self.total}] {job.arm}, seed {job.seed}"
             left = f", {self.time_left()} left" if self.ended < self.total else ""
             say(f"{at}: {'FAILED, ' if kind == 'failed' else ''}{words}{left}", self.console)
 
     def time_left(self) -> str:
-        return (
-            clock((time.monotonic() - self.started) / self.ended * (self.total - self.ended)) if self.ended else "-:--"
-        )
+        """By the runs that have ended and the shares of those under way."""
+        done = self.ended + sum(self.shares.values())
+        return clock((time.monotonic() - self.started) / done * (self.total - done)) if done else "-:--"
 
 
 class LiveDisplay(Display):
@@ -54,6 +57,7 @@ class LiveDisplay(Display):
         self.bars = bars
         self.whole: TaskID | None = None
         self.tasks: dict[tuple[str, int], TaskID] = {}
+        self.num_steps: dict[tuple[str, int], int] = {}
         super().__init__(console)
 
     def begin(self, name: str, total: int, done_before: int) -> None:
@@ -70,21 +74,24 @@ class LiveDisplay(Display):
         if kind in ("done", "failed"):
             if key in self.tasks:
                 self.bars.remove_task(self.tasks.pop(key))
-            if self.whole is not None:
-                words = f"{self.ended}/{self.total} runs, {self.time_left()} left"
-                self.bars.update(self.whole, completed=self.ended, words=words)
-            return
-        if kind == "note":
-            return
+        elif kind != "note":
+            self.show_run(key, kind, step, values)
+        if self.whole is not None:
+            words = f"{self.ended}/{self.total} runs, {self.time_left()} left"
+            self.bars.update(self.whole, completed=self.ended + sum(self.shares.values()), words=words)
+
+    def show_run(self, key: tuple[str, int], kind: str, step: int, values: Mapping[str, Any]) -> None:
         if key not in self.tasks:
-            self.tasks[key] = self.bars.add_task(f"  {job.arm}, seed {job.seed}", total=None, words="starting")
+            self.tasks[key] = self.bars.add_task(f"  {key[0]}, seed {key[1]}", total=None, words="starting")
         task = self.tasks[key]
         if kind == "decoding":
             self.bars.update(task, words=f"reading {values['what']}: {step:,} of {values['total']:,}")
         elif kind == "start":
+            self.num_steps[key] = values["num_steps"]
             self.bars.update(task, total=values["num_steps"], completed=step, words="")
         elif kind == "step":
             self.bars.update(task, completed=step)
+            self.shares[key] = step / self.num_steps[key]
         elif kind == "selection":
             words = f"epoch {values['epoch']}, validation R@1 {100 * values['recall@1']:.1f} %"
             self.bars.update(task, completed=step, words=words)

@@ -18,6 +18,7 @@ from pads.display import clock, make_console, print_notes, say
 from pads.runs import RunFolder
 from pads.runs.checkpoint import write_atomically
 from pads.studies.arms import Figures
+from pads.studies.progress import counted_runs
 from pads.studies.runner import Result
 from pads.studies.statistics import Estimate, difference, estimate, interval, mean_and_sd, paired_difference
 
@@ -234,11 +235,11 @@ def latex_text(text: str) -> str:
 
 
 def draw_figures(result: Result) -> list[Path]:
-    """Figure 5 for the runs that logged a distribution, averaged over the seeds of each arm; without matplotlib, none."""
+    """Figures 2 and 5 for the arms whose runs logged a distribution, averaged over seeds; without matplotlib, none."""
     try:
         import matplotlib  # noqa: F401
 
-        from pads.reports.figures import draw_curricula  # type: ignore[import-not-found,unused-ignore]
+        from pads.reports.figures import draw_curricula, draw_initial  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         return []
     runs = {
@@ -246,7 +247,13 @@ def draw_figures(result: Result) -> list[Path]:
         for line in lines_of(result)
     }
     logged = {arm: folders for arm, folders in runs.items() if folders and all(map(has_distribution, folders))}
-    return list(draw_curricula(logged, result.plan.out / "figures")) if logged else []
+    if not logged:
+        return []
+    folder = result.plan.out / "figures"
+    folder.mkdir(exist_ok=True)
+    draw_initial(folder)
+    draw_curricula(logged, folder)
+    return sorted(folder.iterdir())
 
 
 def has_distribution(folder: RunFolder) -> bool:
@@ -257,48 +264,52 @@ def has_distribution(folder: RunFolder) -> bool:
 # -- the terminal -------------------------------------------------------------------------------------------------------
 
 
+NARROW = ("time", "MAP@R", "95 % interval", "NMI", "R@1 last", "n")
+"""What is left out, in this order, where the terminal is too narrow; the files have all."""
+
+
 def print_report(result: Result, console: Console | None = None) -> None:
     """One line per arm: all three kinds of epochs, the interval, the difference, the paper."""
     console = console or make_console()
-    plan, lines = result.plan, lines_of(result)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"{plan.study.name}, {plan.base}: test split, in percent")
-    table.title_justify, table.title_style = "left", "bold"
-    heads = [
-        "arm",
-        "n",
-        "R@1",
-        "95 % interval",
-        f"to {plan.study.reference}",
-        "MAP@R",
-        "NMI",
-        "R@1 last",
-        "R@1 best test*",
-    ]
-    for column in [*heads, paper_head(result), "time"]:
-        table.add_column(column, justify="left" if column == "arm" else "right", no_wrap=column == "arm")
-    for line in lines:
-        recall = estimate(list(line.values("selected", "recall@1").values()))
-        compared = to_reference(line, lines, result, "selected")
-        cells = [mean_and_sd(list(line.values(*key).values())) for key in SHOWN]
-        paper = f"{line.paper['recall@1']:.1f}" if "recall@1" in line.paper else ""
-        seconds = "" if line.seconds is None else clock(line.seconds)
-        first = [line.arm, str(recall.n), cells[0], interval(recall), difference(compared)]
-        table.add_row(*first, *cells[1:], paper, seconds, style="bold" if line.arm == plan.study.reference else "")
     if not console.is_terminal:
         console.width = 200  # a log keeps its lines whole
+    plan = result.plan
+    left_out: list[str] = []
+    while True:
+        table = terminal_table(result, left_out)
+        if console.measure(table).maximum <= console.width or len(left_out) == len(NARROW):
+            break
+        left_out.append(NARROW[len(left_out)])
     console.print(table)
     say("* test-selected", console, "dim")
     for (arm, seed), error in result.failures.items():
         say(f"{arm}, seed {seed} failed: {error}", console, "red")
     missing = len(plan.asked) * len(plan.seeds) - len(result.rows)
     if missing:
-        say(f"{missing} runs are missing; the same command tries them again.", console, "red")
+        say(f"{counted_runs(missing)} missing; the same command tries again.", console, "red")
     print_notes(plan.study.notes, console)
-    say(
-        f"The tables are in {plan.out}: table.md, table.csv, table.tex; one row per run in seeds.csv.",
-        console,
-        whole=True,
-    )
+    words = f"The tables are in {plan.out}: table.md, table.csv, table.tex; one row per run in seeds.csv."
+    say(words, console, whole=True)
+
+
+def terminal_table(result: Result, left_out: Sequence[str]) -> Table:
+    plan, lines = result.plan, lines_of(result)
+    title = f"{plan.study.name}, {plan.base}: test split, in percent"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left", title_style="bold")
+    heads = ["arm", "n", "R@1", "95 % interval", f"to {plan.study.reference}", "MAP@R", "NMI"]
+    heads += ["R@1 last", "R@1 best test*", paper_head(result), "time"]
+    kept = [column for column, name in enumerate(heads) if name not in left_out]
+    for column in kept:
+        table.add_column(heads[column], justify="right" if column else "left", no_wrap=True)
+    for line in lines:
+        recall = estimate(list(line.values("selected", "recall@1").values()))
+        figures = [mean_and_sd(list(line.values(*key).values())) for key in SHOWN]
+        paper = f"{line.paper['recall@1']:.1f}" if "recall@1" in line.paper else ""
+        seconds = "" if line.seconds is None else clock(line.seconds)
+        compared = difference(to_reference(line, lines, result, "selected"))
+        cells = [line.arm, str(recall.n), figures[0], interval(recall), compared, *figures[1:], paper, seconds]
+        table.add_row(*(cells[column] for column in kept), style="bold" if line.arm == plan.study.reference else "")
+    return table
 
 
 SHOWN = (

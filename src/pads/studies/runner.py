@@ -16,6 +16,7 @@ import csv
 import fcntl
 import io
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -264,15 +265,20 @@ def check_same(plan: Plan) -> None:
     """An arm's config is written down once; other settings would mix two studies in one table."""
     for name in dict.fromkeys(name for name, _ in plan.runs()):
         path, config = plan.out / f"{name}.json", public_config(plan, plan.study.arm(name))
-        if not path.exists():
-            write_atomically(path, to_json(config))
-            continue
-        before = from_json(path.read_text())
-        if before != config:
+        before = from_json(path.read_text()) if path.exists() else None
+        if before is not None and before != config and has_runs(plan, name):
             raise UserError(
                 f"{plan.out} holds {name} with other settings ({listed_differences(before, config)}): "
                 "give the same ones, or another --out."
             )
+        write_atomically(path, to_json(config))
+
+
+def has_runs(plan: Plan, arm: str) -> bool:
+    """Whether there is anything of an arm that other settings would not fit."""
+    begun = [path.parent.name for path in plan.out.glob("runs/*/config.json")]
+    rows = [row["recipe"] for row in read_rows(plan.out / "seeds.csv")]
+    return arm in rows or any(re.fullmatch(re.escape(arm) + r"-\d+", name) for name in begun)
 
 
 def public_config(plan: Plan, arm: Arm) -> Config:
