@@ -277,7 +277,8 @@ def print_report(result: Result, console: Console | None = None) -> None:
     left_out: list[str] = []
     while True:
         table = terminal_table(result, left_out)
-        if console.measure(table).maximum <= console.width or len(left_out) == len(NARROW):
+        unbounded = console.options.update(max_width=1000)
+        if console.measure(table, options=unbounded).maximum <= console.width or len(left_out) == len(NARROW):
             break
         left_out.append(NARROW[len(left_out)])
     console.print(table)
