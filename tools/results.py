@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pads.studies.statistics import Estimate, difference, estimate, interval, mean_and_sd, paired_difference
+
 ROOT = Path(__file__).parent.parent
-# two-sided 95 % quantiles of Student's t by degrees of freedom
-T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 14: 2.145, 19: 2.093}
 COLUMNS = {"recall@1": "R@1", "recall@2": "R@2", "recall@4": "R@4", "recall@8": "R@8", "map@r": "MAP@R", "nmi": "NMI"}
 WHEN = {"selected": "selected epoch", "last": "last epoch", "best_test": "best test epoch (test-selected)"}
 
@@ -65,38 +64,28 @@ def table(rows: list[dict[str, str]], recipes: Sequence[str], when: str, claim: 
     lines.append("|---" * (len(COLUMNS) + 6) + "|")
     for recipe in recipes:
         own = {row["seed"]: row for row in rows if row["recipe"] == recipe}
-        cells = [spread([100 * float(row[f"{when}_{metric}"]) for row in own.values()]) for metric in COLUMNS]
-        recalls = [100 * float(row[f"{when}_recall@1"]) for row in own.values()]
+        values = {metric: percentages(own.values(), when, metric) for metric in COLUMNS}
         paper = claim.get("paper", {}).get(recipe, "")
         timed = [float(row["seconds"]) for row in own.values() if row["seconds"]]
         seconds = f"{statistics.mean(timed):.0f}" if timed else ""
-        cells += [interval(recalls), paired(rows, own, when, claim["baseline"]), str(paper), seconds]
+        theirs = {row["seed"]: row for row in rows if row["recipe"] == claim["baseline"]}
+        compared = "" if recipe == claim["baseline"] else difference(compare(own, theirs, when))
+        cells = [mean_and_sd(each) for each in values.values()]
+        cells += [interval(estimate(values["recall@1"])), compared, str(paper), seconds]
         lines.append(f"| `{recipe}` | {len(own)} | " + " | ".join(cells) + " |")
     return lines
 
 
-def paired(rows: list[dict[str, str]], own: dict[str, dict[str, str]], when: str, baseline: str) -> str:
+def percentages(rows: Iterable[dict[str, str]], when: str, metric: str) -> list[float]:
+    return [100 * float(row[f"{when}_{metric}"]) for row in rows]
+
+
+def compare(own: dict[str, dict[str, str]], theirs: dict[str, dict[str, str]], when: str) -> Estimate:
     """The difference of R@1 to the baseline's run of the same seed."""
-    theirs = {row["seed"]: row for row in rows if row["recipe"] == baseline}
-    differences = [
-        100 * (float(row[f"{when}_recall@1"]) - float(theirs[seed][f"{when}_recall@1"]))
-        for seed, row in own.items()
-        if seed in theirs
-    ]
-    return "" if own == theirs or not differences else f"{statistics.mean(differences):+.2f} {interval(differences)}"
-
-
-def spread(values: Sequence[float]) -> str:
-    return f"{statistics.mean(values):.1f}" + (f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else "")
-
-
-def interval(values: Sequence[float]) -> str:
-    if len(values) < 2:
-        return ""
-    half = T95[len(values) - 1] * statistics.stdev(values) / math.sqrt(len(values))
-    return f"[{statistics.mean(values) - half:+.2f}, {statistics.mean(values) + half:+.2f}]".replace(
-        "+", "" if statistics.mean(values) > 20 else "+"
+    ours, other = (
+        {int(seed): 100 * float(row[f"{when}_recall@1"]) for seed, row in each.items()} for each in (own, theirs)
     )
+    return paired_difference(ours, other)
 
 
 if __name__ == "__main__":

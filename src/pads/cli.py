@@ -90,6 +90,7 @@ def make_parser() -> argparse.ArgumentParser:
         add_recipes,
         add_evaluate,
         add_report,
+        add_study,
         add_index,
         add_search,
         add_serve,
@@ -170,6 +171,43 @@ def add_report(commands: Commands) -> None:
         "--class", dest="classes", metavar="NAME", action="append", help="open the page of this class; may be repeated"
     )
     report.set_defaults(command=report_command)
+
+
+def add_study(commands: Commands) -> None:
+    study = commands.add_parser(
+        "study",
+        help="run an experiment of the paper, with its controls",
+        description="Run every arm of an experiment with every seed. What is done is skipped, what was cut goes on.",
+    )
+    study.add_argument("study", nargs="?", metavar="STUDY", help="a name that `pads study --list` shows")
+    study.add_argument("--list", action="store_true", help="what the studies are, and what they cost")
+    study.add_argument(
+        "--recipe-base",
+        metavar="BASE",
+        help="emoji, cub200, cars196, sop, folder, csv, or a recipe (default: the paper's)",
+    )
+    study.add_argument("--data", metavar="DIR", help="where the images are")
+    study.add_argument("--weights", metavar="FILE", help="what the backbone starts from")
+    study.add_argument(
+        "--seeds", metavar="SEED", type=int, nargs="+", default=[0, 1, 2, 3, 4], help="default: 0 1 2 3 4"
+    )
+    study.add_argument("--arms", metavar="ARM", nargs="+", default=[], help="only these, and the runs that they need")
+    study.add_argument("--epochs", type=int, help="of every run; the learning-rate schedule is stretched with it")
+    study.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", help="change one setting of all arms; may be repeated"
+    )
+    study.add_argument("--out", metavar="DIR", help="the study's folder (default: studies/STUDY-BASE)")
+    study.add_argument("--tune", action="store_true", help="first pick settings of each arm on the selection split")
+    study.add_argument("--jobs", metavar="N", type=int, help="runs at a time (default: one, or one on each GPU)")
+    study.add_argument("--engine", choices=("local", "ray"), default="local", help="default: local")
+    study.add_argument(
+        "--gpus-per-run", metavar="SHARE", type=float, help="of --engine ray (default: 1 if there is one)"
+    )
+    study.add_argument("--drop-checkpoints", action="store_true", help="of finished runs; the selected networks stay")
+    study.add_argument("--commit", help="what seeds.csv shall name, where git is not there to ask")
+    study.add_argument("--bench", metavar="FILE", help="a bench.json of `pads bench`, for the costs of --list")
+    study.add_argument("--plain", action="store_true", help="plain lines instead of the live display")
+    study.set_defaults(command=study_command)
 
 
 def add_prepare(commands: Commands) -> None:
@@ -408,6 +446,49 @@ def report_command(options: argparse.Namespace) -> None:
     print(
         f"{report.page} ({report.page.stat().st_size / 1e6:.1f} MB), and {len(report.files)} files in {report.folder}"
     )
+
+
+def study_command(options: argparse.Namespace) -> None:
+    from pads.studies import print_report, run_study, write_report
+    from pads.studies.claims import hold_claims, print_claims, write_claims
+    from pads.studies.costs import print_costs
+
+    if options.list:
+        print_costs(options.recipe_base, len(options.seeds), options.bench)
+        return
+    if options.study is None:
+        raise UserError(
+            "name a study, for example `pads study controls --recipe-base emoji`; `pads study --list` shows all."
+        )
+    if options.study == "claims":
+        base = options.recipe_base or "cub200"
+        out = Path(options.out or f"studies/claims-{base}")
+        held = hold_claims(out.parent, base)
+        print_claims(held, base)
+        print(f"written to {write_claims(held, base, out)}")
+        return
+    result = run_study(
+        options.study,
+        out=options.out,
+        base=options.recipe_base,
+        seeds=options.seeds,
+        arms=options.arms,
+        epochs=options.epochs,
+        data=options.data,
+        weights=options.weights,
+        settings=options.set or [],
+        tune=options.tune,
+        engine=options.engine,
+        jobs=options.jobs,
+        gpus_per_run=options.gpus_per_run,
+        drop_checkpoints=options.drop_checkpoints,
+        commit=options.commit,
+        plain=options.plain,
+    )
+    write_report(result)
+    print_report(result)
+    if result.failures:
+        sys.exit(1)
 
 
 def prepare_command(options: argparse.Namespace) -> None:

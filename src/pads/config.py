@@ -84,6 +84,8 @@ class Data:
     """The reward split takes images `per class`, or whole classes: `by class`."""
     reward_pick: str = "random"
     """Images per class are picked `random` or `evenly spaced`."""
+    reward_resample_every: int | None = None
+    """Epochs after which train and reward are drawn anew from the images of both (paper, Tab. 7); null for never."""
     split_seed: int = 0
     """Seed of the splits; the same for all seeds of a run, so that these are compared on the same split."""
     store_on: str = "auto"

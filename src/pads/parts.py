@@ -55,7 +55,7 @@ def build_parts(config: Config, views: Views) -> tuple[EmbeddingNetwork, nn.Modu
         share_batch_norms(network.modules())
     if config.compiled and views.device.type == "cuda":
         network.compile(dynamic=False)
-    loss_fn = make_loss(config, views.train.num_classes).to(views.device)
+    loss_fn = make_loss(config, views.train.num_labels).to(views.device)
     curriculum = make_curriculum(config)
     if curriculum.metrics and config.adapt_every and len(views.reward) == 0:
         raise UserError("this curriculum learns from the reward split, which is empty: set data.reward_share above 0.")
@@ -159,6 +159,7 @@ def own_device(name: str, team: Team) -> str:
 AT_LEAST = {
     "seed": 0,
     "data.split_seed": 0,
+    "data.reward_resample_every": 1,
     "data.classes_per_batch": 2,
     "data.samples_per_class": 2,
     "data.image_size": 1,
@@ -200,7 +201,11 @@ def check(config: Config) -> None:
             continue
         most = math.inf if isinstance(value, float) else 2**63
         if value is not None and not least <= value < most:
-            null = ", or null for never" if name in ("adapt_every", "test_curve_every") else ""
+            null = (
+                ", or null for never"
+                if name in ("adapt_every", "test_curve_every", "data.reward_resample_every")
+                else ""
+            )
             raise UserError(f"{name} is {value}: it must be at least {least}{null}.")
     if config.threads is not None and config.threads > MOST_THREADS:
         raise UserError(f"threads is {config.threads}: it must be at most {MOST_THREADS}.")
@@ -213,6 +218,10 @@ def check(config: Config) -> None:
     if AUTO not in (config.data.resize, config.data.image_size):
         check_crop(config.data.resize, config.data.image_size)
     check_draw(config.sampling.negatives_from, config.sampling.rho)
+    if config.data.reward_resample_every and config.data.reward_pick != "random":
+        raise UserError(
+            "data.reward_resample_every draws images at random: set data.reward_pick=random, or leave it at null."
+        )
     lookup(DATASETS, config.data.name, "data set")
     if not 0 < config.optimiser.layer_decay <= 1:
         raise UserError(f"optimiser.layer_decay is {config.optimiser.layer_decay}: it must be above 0 and at most 1.")

@@ -121,7 +121,8 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
         update = CapturedStep(update_network, generator) if captured else update_network
         for epoch in range(step // steps_per_epoch, config.num_epochs):
             set_learning_rates(optimiser, config.optimiser, epoch)
-            batches = epoch_batches(config, views, epoch)[step % steps_per_epoch :]
+            views = views.at(epoch)
+            batches = epoch_batches(config, views, epoch, steps_per_epoch)[step % steps_per_epoch :]
             for stored in views.train.stored_batches(batches, own):
                 with team.saving(save_here, network, generator):
                     if team.any(stop_requested()):
@@ -164,10 +165,11 @@ def own_part(config: Config, team: Team) -> slice:
     return slice(rows[0], rows[-1] + 1)
 
 
-def epoch_batches(config: Config, views: Views, epoch: int) -> Tensor:
+def epoch_batches(config: Config, views: Views, epoch: int, num_batches: int) -> Tensor:
     """The batches of an epoch: a function of seed and epoch alone, so that a resumed run finds the same."""
     labels, data = views.train.labels_N.cpu().numpy(), config.data
-    indices = class_batches(labels, data.classes_per_batch, data.samples_per_class, seed=config.seed, epoch=epoch)
+    sizes = data.classes_per_batch, data.samples_per_class
+    indices = class_batches(labels, *sizes, seed=config.seed, epoch=epoch, num_batches=num_batches)
     return torch.as_tensor(indices, device=views.device)
 
 

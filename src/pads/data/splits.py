@@ -41,8 +41,12 @@ def split_roles(
     reward_split: str = "per class",
     reward_pick: str = "random",
     seed: int = 0,
+    draw: int = 0,
 ) -> Roles:
-    """Hold out classes for selection, then images or classes of the rest for the reward; a share of 0 gives no role."""
+    """Hold out classes for selection, then images or classes of the rest for the reward; a share of 0 gives no role.
+
+    draw: the how-manieth reward split of this seed; selection is the same for all of them.
+    """
     labels_N = np.asarray(labels_N)
     check_options(selection_share, reward_share, reward_split, reward_pick)
     classes_C = np.unique(labels_N)
@@ -55,7 +59,7 @@ def split_roles(
     is_selection_N = np.isin(labels_N, selected)
     classes_C = np.unique(labels_N[~is_selection_N])
 
-    rng = np.random.default_rng([STREAM["reward"], seed])
+    rng = np.random.default_rng([STREAM["reward"], seed, *([draw] if draw else [])])
     notes: tuple[str, ...] = ()
     if reward_share and reward_split == "per class":
         num_small = num_too_small(labels_N[~is_selection_N], reward_share)

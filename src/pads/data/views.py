@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pads.config import Config, Data, Network, lookup
 from pads.data.augment import AUGMENTATIONS, centre_boxes, normalise, resample
-from pads.data.benchmark import ImageList, QueryGallery, counted, listed
+from pads.data.benchmark import Benchmark, ImageList, QueryGallery, counted, listed
 from pads.data.prepare import Prepared, read_data
 from pads.data.splits import Roles, split_roles
 from pads.data.store import ImageStore, are_turned, decoded_once, load_store, place_store
@@ -109,13 +109,24 @@ class View:
     preprocessing: Preprocessing
     is_query_N: Tensor | None = None
     is_gallery_N: Tensor | None = None
+    num_labels: int = 0
+    """All labels are below this: the classes of the role, or more where other draws of it have other classes."""
 
     @classmethod
-    def of(cls, store: ImageStore, indices: np.ndarray, preprocessing: Preprocessing, **flags: Tensor) -> View:
-        """Labels are counted anew, 0 .. C - 1 within the role."""
+    def of(
+        cls,
+        store: ImageStore,
+        indices: np.ndarray,
+        preprocessing: Preprocessing,
+        among: np.ndarray | None = None,
+        **flags: Tensor,
+    ) -> View:
+        """Labels are counted anew, 0 .. C - 1 within the role, or among these images."""
         indices_N = torch.as_tensor(indices, dtype=torch.int64, device=store.device)
-        labels_N = store.labels_N[indices_N].unique(return_inverse=True)[1]
-        return cls(store, indices_N, labels_N, preprocessing, **flags)
+        among_N = indices_N if among is None else torch.as_tensor(among, dtype=torch.int64, device=store.device)
+        classes_C = store.labels_N[among_N].unique()
+        labels_N = torch.searchsorted(classes_C, store.labels_N[indices_N])
+        return cls(store, indices_N, labels_N, preprocessing, **flags, num_labels=len(classes_C))
 
     def __len__(self) -> int:
         return len(self.indices_N)
@@ -126,7 +137,7 @@ class View:
 
     @property
     def num_classes(self) -> int:
-        return int(self.labels_N.max()) + 1 if len(self) else 0
+        return len(self.labels_N.unique())
 
     def stored_batches(self, picked_MB: Tensor, own: slice = slice(None)) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Pixels of the own part of each batch, sizes and labels of all of it; not augmented yet.
@@ -165,6 +176,16 @@ class Views:
     selection: View
     test: View
     notes: tuple[str, ...]
+    draw: int = 0
+    """The how-manieth draw of train and reward from their common pool this is."""
+    dealt: Callable[[int], Views] | None = None
+    """The same images with another draw."""
+    resample_every: int | None = None
+
+    def at(self, epoch: int) -> Views:
+        """The roles of an epoch: a function of it and of the split's seed alone, so that a resumed run finds the same."""
+        draw = epoch // self.resample_every if self.resample_every else 0
+        return self if draw == self.draw or self.dealt is None else self.dealt(draw)
 
     @property
     def device(self) -> torch.device:
@@ -179,29 +200,59 @@ class Views:
         return {name: {"images": len(view), "classes": view.num_classes} for name, view in roles.items()}
 
 
+@dataclass(frozen=True)
+class Images:
+    """A data set, decoded."""
+
+    benchmark: Benchmark
+    train: ImageStore
+    selection: ImageStore | None
+    test: ImageStore
+
+
 def load_views(config: Config, device: torch.device, watch: Watch, team: Team = ALONE) -> Views:
     """Reads the data set, decodes every image once, and deals the training images out to their roles."""
-    data, preprocessing = config.data, Preprocessing.of(config.data, config.network, config.compiled)
+    return deal_roles(config, load_images(config.data, device, watch, team), watch)
+
+
+def load_images(data: Data, device: torch.device, watch: Watch, team: Team = ALONE) -> Images:
     benchmark, prepared = read_data(data)
     watch("note", 0, {"notes": benchmark.notes})
     decoded = decoder(data, prepared, device, watch, team)
     train = decoded(benchmark.train, "training images")
+    given = None if data.paper_protocol else benchmark.selection
+    selection = decoded(given, "selection images") if given else None
+    return Images(benchmark, train, selection, decoded(test_images(benchmark), "test images"))
+
+
+def deal_roles(config: Config, images: Images, watch: Watch, draw: int = 0) -> Views:
+    """The training images dealt out to their roles; another draw gives train and reward other images of the same pool."""
+    data, preprocessing = config.data, Preprocessing.of(config.data, config.network, config.compiled)
+    train = images.train
     usable_N = in_pairs(train, watch)
-    selection_share = 0.0 if data.paper_protocol or benchmark.selection else data.selection_share
-    roles = roles_of(data, train.labels_N.cpu().numpy()[usable_N], selection_share)
+    selection_share = 0.0 if data.paper_protocol or images.benchmark.selection else data.selection_share
+    roles = roles_of(data, train.labels_N.cpu().numpy()[usable_N], selection_share, draw)
     watch("note", 0, {"notes": roles.notes})
-    if benchmark.selection and not data.paper_protocol:
-        store = decoded(benchmark.selection, "selection images")
-        selection = View.of(store, in_pairs(store, watch), preprocessing)
+    if images.selection is not None:
+        selection = View.of(images.selection, in_pairs(images.selection, watch), preprocessing)
     else:
         selection = View.of(train, usable_N[roles.selection], preprocessing)
+    # a class keeps its label, and so its boundary in the margin loss, from draw to draw
+    pool_N = usable_N[np.concatenate([roles.train, roles.reward])] if data.reward_resample_every else None
     return Views(
-        View.of(train, usable_N[roles.train], preprocessing),
+        View.of(train, usable_N[roles.train], preprocessing, among=pool_N),
         View.of(train, usable_N[roles.reward], preprocessing),
         selection,
-        view_of_test(benchmark.test, decoded, preprocessing, watch),
-        (*benchmark.notes, *roles.notes),
+        view_of_test(images.benchmark.test, images.test, preprocessing, watch),
+        (*images.benchmark.notes, *roles.notes),
+        draw,
+        functools.partial(deal_roles, config, images, silent),
+        data.reward_resample_every,
     )
+
+
+def silent(kind: str, step: int, values: Mapping[str, Any]) -> None:
+    """The notes of later draws are those of the first."""
 
 
 def load_selection(config: Config, device: torch.device, watch: Watch) -> View:
@@ -231,7 +282,7 @@ def training_classes(config: Config) -> list[str]:
     return list(benchmark.train.subset(roles_of(data, benchmark.train.labels, selection_share).train).class_names)
 
 
-def roles_of(data: Data, labels_N: np.ndarray, selection_share: float) -> Roles:
+def roles_of(data: Data, labels_N: np.ndarray, selection_share: float, draw: int = 0) -> Roles:
     return split_roles(
         labels_N,
         selection_share=selection_share,
@@ -239,6 +290,7 @@ def roles_of(data: Data, labels_N: np.ndarray, selection_share: float) -> Roles:
         reward_split=data.reward_split,
         reward_pick=data.reward_pick,
         seed=data.split_seed,
+        draw=draw,
     )
 
 
@@ -246,7 +298,8 @@ def load_test_view(config: Config, device: torch.device, watch: Watch) -> View:
     """The test split as `load_views` has it; the other images are not decoded."""
     benchmark, prepared = read_data(config.data)
     preprocessing = Preprocessing.of(config.data, config.network, config.compiled)
-    return view_of_test(benchmark.test, decoder(config.data, prepared, device, watch), preprocessing, watch)
+    store = decoder(config.data, prepared, device, watch)(test_images(benchmark), "test images")
+    return view_of_test(benchmark.test, store, preprocessing, watch)
 
 
 def decoder(
@@ -277,20 +330,22 @@ def decoder(
     return decoded
 
 
-def view_of_test(
-    test: ImageList | QueryGallery,
-    decoded: Callable[[ImageList, str], ImageStore],
-    preprocessing: Preprocessing,
-    watch: Watch,
-) -> View:
+def test_images(benchmark: Benchmark) -> ImageList:
+    return benchmark.test if isinstance(benchmark.test, ImageList) else benchmark.test.images
+
+
+def view_of_test(test: ImageList | QueryGallery, store: ImageStore, preprocessing: Preprocessing, watch: Watch) -> View:
     if isinstance(test, ImageList):
-        store = decoded(test, "test images")
         return View.of(store, in_pairs(store, watch), preprocessing)
-    store = decoded(test.images, "test images")
     kept = test.subset(store.kept)
     is_query = with_answer(kept) if store.bad_images else kept.is_query
-    flags = {"is_query_N": torch.as_tensor(is_query), "is_gallery_N": torch.as_tensor(kept.is_gallery)}
-    return View.of(store, np.arange(len(store)), preprocessing, **{k: v.to(store.device) for k, v in flags.items()})
+    return View.of(
+        store,
+        np.arange(len(store)),
+        preprocessing,
+        is_query_N=torch.as_tensor(is_query).to(store.device),
+        is_gallery_N=torch.as_tensor(kept.is_gallery).to(store.device),
+    )
 
 
 def with_answer(test: QueryGallery) -> np.ndarray:

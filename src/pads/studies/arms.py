@@ -1,0 +1,245 @@
+"""What a study is made of: arms, each a change of one base recipe, so that the same study runs on any data set."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pads.config import Config, Part, Sampling, lookup
+from pads.recipes import (
+    PAPER_BINS,
+    RECIPES,
+    cars196_margin_udist,
+    csv,
+    cub200_margin_udist,
+    emoji_udist,
+    folder,
+    sop_margin_udist,
+    with_pads,
+)
+
+Change = Callable[[Config], Config]
+Figures = Mapping[str, float]
+"""Percentages by the name of the metric."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """A finished run of another arm, and what is taken from it."""
+
+    arm: str
+    use: Callable[[Config, Path], Config]
+    seed: str = "same"
+    """`same` as this run's, or `another`: the next of the study's seeds."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    name: str
+    change: Change
+    """From the base to this arm: loss, curriculum, sampling, whatever the study compares."""
+    paper: Mapping[str, Figures] = field(default_factory=dict)
+    """What the paper has for it, by data set."""
+    needs: Needs | None = None
+    tune: Callable[[Config], Sequence[Sequence[str]]] | None = None
+    """The settings that --tune tries, the same number for every arm of a study; by default for the arm's curriculum."""
+
+
+@dataclass(frozen=True)
+class Study:
+    name: str
+    title: str
+    """One line: what is compared, and where the paper has it."""
+    arms: tuple[Arm, ...]
+    reference: str
+    """The arm that the others are compared with."""
+    scheduled: bool = False
+    """With the learning-rate schedule of the base (Tables 1, 2 and 4); without, CUB200-2011 and CARS196 have 150 epochs."""
+    published: Mapping[str, Mapping[str, Figures]] = field(default_factory=dict)
+    """Rows of the paper's table that are not trained here, by data set."""
+    bases: tuple[str, ...] = ("cub200",)
+    """The data sets that the paper has it for; the first is the default."""
+    notes: tuple[str, ...] = ()
+
+    def arm(self, name: str) -> Arm:
+        return lookup({arm.name: arm for arm in self.arms}, name, f"arm in the study {self.name},")
+
+
+# -- bases --------------------------------------------------------------------------------------------------------------
+
+
+def short_emoji() -> Config:
+    """emoji in 16 pixels, 10 epochs, M = 10: a run in half a minute on one thread of a CPU, 31 adjustments"""
+    config = emoji_udist()
+    data = replace(config.data, image_size=16, resize=18, store_size=18)
+    return replace(with_epochs(config, 10), data=data, adapt_every=10, log_every=10, test_curve_every=5)
+
+
+def with_test_curve(recipe: Callable[[], Config]) -> Callable[[], Config]:
+    return lambda: replace(recipe(), test_curve_every=20)
+
+
+BASES: dict[str, Callable[[], Config]] = {
+    "emoji": short_emoji,
+    "cub200": with_test_curve(cub200_margin_udist),
+    "cars196": with_test_curve(cars196_margin_udist),
+    "sop": with_test_curve(sop_margin_udist),
+    "folder": with_test_curve(folder),
+    "csv": with_test_curve(csv),
+}
+"""A data set by name, in the settings of its static baseline; any recipe is a base too."""
+ABLATION_EPOCHS = {"cub200": 150, "cars196": 150}
+
+
+def base_config(name: str, *, scheduled: bool, epochs: int | None = None) -> Config:
+    """The base of that name, with its schedule stretched to the epochs, or without one as in the paper's ablations."""
+    config = lookup({**RECIPES, **BASES}, name, "base")()
+    if not scheduled:
+        usual = ABLATION_EPOCHS.get(name, config.num_epochs)
+        config = replace(config, num_epochs=usual, optimiser=replace(config.optimiser, milestones=()))
+    return with_epochs(config, epochs or config.num_epochs)
+
+
+def with_epochs(config: Config, epochs: int) -> Config:
+    """As many epochs; the rates fall at the same share of the training."""
+    milestones = tuple(round(milestone * epochs / config.num_epochs) for milestone in config.optimiser.milestones)
+    return replace(config, num_epochs=epochs, optimiser=replace(config.optimiser, milestones=milestones))
+
+
+# -- changes ------------------------------------------------------------------------------------------------------------
+
+
+def static(name: str, loss: Part, **sampling: Any) -> Change:
+    """A rule that never changes, under a loss."""
+    return lambda base: replace(base, loss=loss, curriculum=Part(name), sampling=Sampling(**sampling))
+
+
+def margin(beta: float) -> Part:
+    return Part("margin", {"beta": beta})
+
+
+def pads_margin(base: Config) -> Part:
+    """The boundary that the authors' commands have for PADS: 0.6, but 1.2 on SOP."""
+    return margin(1.2 if base.data.name == "sop" else 0.6)
+
+
+def udist(base: Config) -> Config:
+    return static("distance-weighted", margin(1.2))(base)
+
+
+def pads(base: Config) -> Config:
+    return with_pads(replace(base, loss=pads_margin(base)))
+
+
+def pads_code(base: Config) -> Config:
+    """PADS as the authors' code has it."""
+    return with_pads(replace(base, loss=pads_margin(base)), "code")
+
+
+def changed(change: Change, **fields: Any) -> Change:
+    """The change, then these fields of the config."""
+    return lambda base: replace(change(base), **fields)
+
+
+def with_options(**options: Any) -> Change:
+    """PADS with these options of its curriculum."""
+
+    def change(base: Config) -> Config:
+        config = pads(base)
+        return replace(config, curriculum=replace(config.curriculum, options={**config.curriculum.options, **options}))
+
+    return change
+
+
+def with_bins(**options: Any) -> Change:
+    return with_options(bins={**PAPER_BINS, **options})
+
+
+def control(name: str) -> Change:
+    """PADS under one of its controls, which takes the same options."""
+
+    def change(base: Config) -> Config:
+        config = pads(base)
+        return replace(config, curriculum=replace(config.curriculum, name=name))
+
+    return change
+
+
+def with_data(change: Change, **fields: Any) -> Change:
+    def changed_data(base: Config) -> Config:
+        config = change(base)
+        return replace(config, data=replace(config.data, **fields))
+
+    return changed_data
+
+
+# -- what is taken from another run -------------------------------------------------------------------------------------
+
+
+def fixed_policy(config: Config, run: Path) -> Config:
+    """Its trained policy, which learns no more."""
+    options = {**config.curriculum.options, "policy": str(run), "freeze": True}
+    return replace(config, curriculum=replace(config.curriculum, options=options))
+
+
+def of_run(name: str) -> Callable[[Config, Path], Config]:
+    """A curriculum that repeats it."""
+    return lambda config, run: replace(config, curriculum=Part(name, {"run": str(run)}))
+
+
+def same_positives(config: Config, run: Path) -> Config:
+    """Its share of negatives that are of the anchor's class, as rho."""
+    lines = (run / "events.jsonl").read_text().splitlines() if (run / "events.jsonl").exists() else []
+    shares = [event["negative_of_class_share"] for event in map(json.loads, lines) if event["event"] == "training"]
+    rho = round(statistics.fmean(shares), 4) if shares else 0.0
+    return replace(config, sampling=replace(config.sampling, rho=rho))
+
+
+# -- what --tune tries: four settings for every arm ---------------------------------------------------------------------
+
+
+def tuning(arm: Arm, config: Config) -> Sequence[Sequence[str]]:
+    return (arm.tune or TUNING.get(config.curriculum.name, tune_rate))(config)
+
+
+def tune_frequency(config: Config) -> Sequence[Sequence[str]]:
+    """M: with the 30 of the real benchmarks, 30 to 150 as in the paper."""
+    return [[f"adapt_every={round((config.adapt_every or 30) * factor)}"] for factor in (1, 5 / 3, 7 / 3, 5)]
+
+
+def tune_agent(config: Config) -> Sequence[Sequence[str]]:
+    """The learning rate of the policy."""
+    usual = 0.001 if config.curriculum.options["agent"] in ("q-learning", "rainbow") else 0.01
+    key = "curriculum.options.agent_options.learning_rate"
+    return [[f"{key}={usual * factor:.3g}"] for factor in (0.1, 0.3, 1, 3)]
+
+
+def tune_cutoff(config: Config) -> Sequence[Sequence[str]]:
+    """lambda of U-dist."""
+    return [[f"curriculum.options.cutoff={cutoff}"] for cutoff in (0.4, 0.5, 0.6, 0.7)]
+
+
+def tune_schedule(config: Config) -> Sequence[Sequence[str]]:
+    """When a fixed curriculum has arrived."""
+    return [[f"curriculum.options.until={until}"] for until in (0.4, 0.6, 0.8, 1.0)]
+
+
+def tune_rate(config: Config) -> Sequence[Sequence[str]]:
+    """The learning rate of the network."""
+    return [[f"optimiser.learning_rate={config.optimiser.learning_rate * factor:.3g}"] for factor in (0.3, 1, 3, 10)]
+
+
+TUNING: dict[str, Callable[[Config], Sequence[Sequence[str]]]] = {
+    "learned": tune_frequency,
+    "random actions": tune_frequency,
+    "random reward": tune_frequency,
+    "frozen policy": tune_frequency,
+    "distance-weighted": tune_cutoff,
+    "linear": tune_schedule,
+    "non-linear": tune_schedule,
+}
+"""By curriculum; the others are tuned by the learning rate of the network."""

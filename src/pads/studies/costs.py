@@ -1,0 +1,114 @@
+"""What a study costs: runs, and hours on one device, estimated before anything is trained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from pads.config import Config
+from pads.display import make_console, say
+from pads.errors import UserError
+from pads.studies.arms import Study, base_config
+from pads.studies.tables import STUDIES
+
+SIZES = {"cub200": (5864, 5924), "cars196": (8054, 8131), "sop": (59551, 60502), "emoji": (4552, 4543)}
+"""Training and test images."""
+FORWARD_SHARE = 1 / 3
+"""Of a training step: what it takes to embed an image."""
+
+
+class Rates(NamedTuple):
+    """Images per second of training."""
+
+    static: float
+    adaptive: float
+    words: str
+
+
+DEFAULT_RATES = {
+    "small": Rates(2300.0, 1900.0, "one thread of a cloud CPU, 16-pixel emoji"),
+    "resnet50": Rates(6933.5, 6011.2, "one NVIDIA H200 in bfloat16, benchmarks/h200.json"),
+    "inception-bn": Rates(6933.5, 6011.2, "one NVIDIA H200 in bfloat16, as if it were ResNet-50"),
+}
+"""By backbone, where no bench.json says how fast this machine is."""
+
+
+def rates_of(config: Config, bench: Path | None = None) -> Rates:
+    """Of a bench.json for this backbone: the one that is named, else ./bench.json, else the default figures."""
+    path = bench or Path("bench.json")
+    if bench is not None or path.exists():
+        figures = read_bench(path)
+        if bench is not None or figures["network"].removesuffix("-he") == config.network.backbone:
+            rates = figures["images_per_second"]
+            return Rates(rates["static sampling"], rates["PADS"], f"{figures['device']}, {path}")
+    return DEFAULT_RATES.get(config.network.backbone, DEFAULT_RATES["resnet50"])
+
+
+def read_bench(path: Path) -> Mapping[str, Any]:
+    try:
+        figures = json.loads(path.read_text())
+        figures["network"], figures["device"], figures["images_per_second"]["PADS"]
+        return figures
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is not what `pads bench` writes ({error}): run `pads bench --out {path}`.") from error
+
+
+def run_seconds(config: Config, rates: Rates) -> float | None:
+    """Of one run: its training and what is measured on the test split; None for data of which the size is not known."""
+    if config.data.name not in SIZES:
+        return None
+    num_train, num_test = SIZES[config.data.name]
+    train = num_train * (1 - config.data.selection_share) * (1 - config.data.reward_share)
+    is_adaptive = config.curriculum.name in ("learned", "random actions", "random reward", "frozen policy")
+    rate = rates.adaptive if is_adaptive and config.adapt_every else rates.static
+    evaluations = 4 + (config.num_epochs // config.test_curve_every if config.test_curve_every else 0)
+    return config.num_epochs * train / rate + evaluations * num_test * FORWARD_SHARE / rates.static
+
+
+def study_seconds(study: Study, base: str, num_seeds: int, bench: Path | None = None) -> tuple[float | None, str]:
+    """Of all arms and seeds on one device, and where the figures are from."""
+    configs = [arm.change(base_config(base, scheduled=study.scheduled)) for arm in study.arms]
+    rates = rates_of(configs[0], bench)
+    seconds = [run_seconds(config, rates) for config in configs]
+    known = [each for each in seconds if each is not None]
+    return (num_seeds * sum(known) if len(known) == len(seconds) else None), rates.words
+
+
+def print_costs(base: str | None, num_seeds: int, bench: str | None, console: Console | None = None) -> None:
+    """`pads study --list`: what each study is, and what it costs on its own data set or on the one that is named."""
+    console = console or make_console()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("study", "base", "arms", "runs", "device time", "what it compares"):
+        table.add_column(column, justify="right" if column in ("arms", "runs", "device time") else "left")
+    sources: dict[str, None] = {}
+    for name, study in STUDIES.items():
+        on = base or study.bases[0]
+        seconds, words = study_seconds(study, on, num_seeds, Path(bench) if bench else None)
+        if seconds is not None:
+            sources[words] = None
+        cost = "unknown" if seconds is None else readable(seconds)
+        table.add_row(name, on, str(len(study.arms)), str(len(study.arms) * num_seeds), cost, study.title)
+    table.add_row(
+        "claims",
+        base or "cub200",
+        "",
+        "0",
+        "none",
+        "every number and order in the text, held against the other studies' runs",
+    )
+    if not console.is_terminal:
+        console.width = 200
+    console.print(table)
+    say(
+        f"With {num_seeds} seeds, one run at a time, estimated from: {'; '.join(sources) or 'nothing'}.", console, "dim"
+    )
+
+
+def readable(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

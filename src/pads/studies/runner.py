@@ -1,0 +1,459 @@
+"""Runs a study: every arm with every seed, what is done is skipped, what was cut goes on, and a table at the end.
+
+A study's folder holds
+study.json            which study it is, on what
+seeds.csv             one row per finished run
+ARM.json              the config of an arm, without the paths of a machine
+runs/ARM-SEED/        the run folders
+tuned.json            what --tune picked
+errors/ARM-SEED.txt   the traceback of a run that failed
+table.md .csv .tex    what came out (report.py)
+"""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import io
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pads.config import Config, from_json, lookup, to_dict, to_json, with_settings
+from pads.errors import UserError
+from pads.parts import check
+from pads.runs import RunFolder
+from pads.runs.checkpoint import cannot_write, write_atomically
+from pads.studies.arms import Arm, Change, Study, base_config, tuning
+from pads.studies.engines import ENGINES, Job, Outcome, Tell, run_all
+from pads.studies.progress import Display, showing
+from pads.studies.tables import STUDIES
+
+DEFAULT_SEEDS = (0, 1, 2, 3, 4)
+TUNING_SEED = 1000
+"""Of the runs that --tune compares: none of those that are reported."""
+Key = tuple[str, int]
+"""A run: its arm and its seed."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was asked for."""
+
+    study: Study
+    out: Path
+    base: str
+    seeds: tuple[int, ...] = DEFAULT_SEEDS
+    arms: tuple[str, ...] = ()
+    """All, if none is named."""
+    epochs: int | None = None
+    data: str | None = None
+    weights: str | None = None
+    settings: tuple[str, ...] = ()
+    tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What tuned.json holds: the settings that --tune picked for an arm."""
+
+    @property
+    def asked(self) -> list[Arm]:
+        return [self.study.arm(name) for name in dict.fromkeys(self.arms)] if self.arms else list(self.study.arms)
+
+    def config(self, arm: Arm, seed: int) -> Config:
+        """The run's config but for what it takes from another run."""
+        config = base_config(self.base, scheduled=self.study.scheduled, epochs=self.epochs)
+        config = arm.change(config)
+        data = replace(config.data, root=config.data.root if self.data is None else self.data)
+        network = config.network if self.weights is None else replace(config.network, weights=self.weights)
+        config = replace(config, recipe=arm.name, seed=seed, data=data, network=network)
+        return with_settings(config, [*self.tuned.get(arm.name, {}).get("settings", ()), *self.settings])
+
+    def path(self, key: Key) -> Path:
+        return self.out / "runs" / f"{key[0]}-{key[1]}"
+
+    def needed(self, key: Key) -> Key | None:
+        """The run that this one takes something from."""
+        needs = self.study.arm(key[0]).needs
+        if needs is None:
+            return None
+        return (needs.arm, key[1] if needs.seed == "same" else self.another(key[1]))
+
+    def another(self, seed: int) -> int:
+        """The next of the study's seeds; of one alone, the one after it, which is then run for this alone."""
+        if len(self.seeds) == 1 or seed not in self.seeds:
+            return seed + 1
+        return self.seeds[(self.seeds.index(seed) + 1) % len(self.seeds)]
+
+    def job(self, key: Key) -> Job:
+        arm = self.study.arm(key[0])
+        config, needed = self.config(arm, key[1]), self.needed(key)
+        if arm.needs is not None and needed is not None:
+            config = arm.needs.use(config, self.path(needed).resolve())
+        return Job(*key, config, self.path(key))
+
+    def runs(self) -> list[Key]:
+        """All runs, those that others need before them; a seed with all its arms before the next."""
+        keys: dict[Key, None] = {}
+
+        def add(key: Key) -> None:
+            needed = self.needed(key)
+            if needed is not None:
+                add(needed)
+            keys[key] = None
+
+        for seed in self.seeds:
+            for arm in self.asked:
+                add((arm.name, seed))
+        return list(keys)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A study as far as it has come."""
+
+    plan: Plan
+    rows: tuple[Mapping[str, str], ...]
+    """Of seeds.csv, for the arms and seeds that were asked for."""
+    failures: Mapping[Key, str]
+
+
+# -- the runs -----------------------------------------------------------------------------------------------------------
+
+
+class Runs:
+    """The schedule of a study: a run may start when the run that it needs is done."""
+
+    def __init__(self, plan: Plan, tell: Tell, commit: str) -> None:
+        self.plan, self.tell, self.commit = plan, tell, commit
+        self.done = {key for key in plan.runs() if key in finished(plan.out / "seeds.csv")}
+        self.left = [key for key in plan.runs() if key not in self.done]
+        self.total = len(self.left)
+        self.failures: dict[Key, str] = {}
+
+    def next(self) -> Job | None:
+        for key in list(self.left):
+            needed = self.plan.needed(key)
+            if needed in self.failures:
+                self.left.remove(key)
+                self.fail(key, f"it needs {needed[0]}-{needed[1]}, which failed.")
+            elif needed is None or needed in self.done:
+                self.left.remove(key)
+                try:
+                    return self.plan.job(key)
+                except UserError as error:
+                    self.fail(key, str(error))
+        return None
+
+    def finish(self, job: Job, outcome: Outcome) -> None:
+        key = (job.arm, job.seed)
+        if outcome.error:
+            self.fail(key, outcome.error, outcome.traceback)
+            return
+        row = row_of(job.config, RunFolder.open(job.path), outcome.seconds, self.commit)
+        append_row(self.plan.out / "seeds.csv", row)
+        self.trace_path(key).unlink(missing_ok=True)
+        self.done.add(key)
+        self.tell(job, "done", 0, row)
+
+    def fail(self, key: Key, error: str, trace: str = "") -> None:
+        if trace:
+            self.trace_path(key).parent.mkdir(exist_ok=True)
+            self.trace_path(key).write_text(trace)
+            error = f"{error} (see {self.trace_path(key)})"
+        self.failures[key] = error
+        self.tell(Job(*key, Config(), self.plan.path(key)), "failed", 0, {"error": error})
+
+    def trace_path(self, key: Key) -> Path:
+        return self.plan.out / "errors" / f"{key[0]}-{key[1]}.txt"
+
+
+def run_study(
+    study: Study | str,
+    *,
+    out: Path | str | None = None,
+    base: str | None = None,
+    seeds: Sequence[int] = DEFAULT_SEEDS,
+    arms: Sequence[str] = (),
+    epochs: int | None = None,
+    data: str | None = None,
+    weights: str | None = None,
+    settings: Sequence[str] = (),
+    tune: bool = False,
+    engine: str = "local",
+    jobs: int | None = None,
+    gpus_per_run: float | None = None,
+    drop_checkpoints: bool = False,
+    commit: str | None = None,
+    plain: bool = True,
+) -> Result:
+    """Runs what is not done yet, and writes the tables; `pads study` is this function.
+
+    A study of one's own is a `Study`; a name is one of `STUDIES`.
+    """
+    study = lookup(STUDIES, study, "study") if isinstance(study, str) else study
+    base = base or study.bases[0]
+    plan = Plan(
+        study,
+        Path(out) if out is not None else Path("studies") / f"{study.name}-{base}",
+        base,
+        tuple(dict.fromkeys(seeds)),
+        tuple(arms),
+        epochs,
+        data,
+        weights,
+        tuple(settings),
+    )
+    engine_options = {"engine": engine, "jobs": jobs, "gpus_per_run": gpus_per_run}
+    check_engine(**engine_options)  # type: ignore[arg-type]
+    commit = source_commit() if commit is None else commit
+    check_plan(plan, tune)
+    with locked(plan.out), showing(plain=plain) as show:
+        if tune:
+            pick_settings(plan, show, commit, engine_options)
+        plan = replace(plan, tuned=read_tuned(plan.out))
+        check_same(plan)
+        about = {"study": study.name, "base": base, "data": plan.config(plan.asked[0], 0).data.name}
+        write_atomically(plan.out / "study.json", json.dumps(about, indent=2) + "\n")
+        runs = Runs(plan, show, commit)
+        show.begin(study.name, runs.total, len(runs.done))
+        with saying_how_to_go_on():
+            run_all(runs, show, **engine_options)  # type: ignore[arg-type]
+    if drop_checkpoints:
+        drop_unneeded(plan, runs.done)
+    asked = {(arm.name, seed) for arm in plan.asked for seed in plan.seeds}
+    rows = [row for row in read_rows(plan.out / "seeds.csv") if (row["recipe"], int(row["seed"])) in asked]
+    return Result(plan, tuple(rows), runs.failures)
+
+
+# -- the door -----------------------------------------------------------------------------------------------------------
+
+
+def check_engine(engine: str, jobs: int | None, gpus_per_run: float | None) -> None:
+    lookup(dict.fromkeys(ENGINES), engine, "engine")
+    if jobs is not None and jobs < 1:
+        raise UserError(f"jobs is {jobs}: at least one run at a time is needed.")
+    if jobs is not None and engine == "ray":
+        raise UserError("--jobs is for --engine local: Ray runs as many at once as its resources allow.")
+    if gpus_per_run is not None and (engine != "ray" or gpus_per_run < 0):
+        raise UserError("--gpus-per-run is the share of a GPU that a run asks of --engine ray: a number from 0 on.")
+
+
+def check_plan(plan: Plan, tune: bool) -> None:
+    """Settings that cannot work, or that make two arms the same, are refused before anything is written."""
+    if not plan.seeds or min(plan.seeds) < 0:
+        raise UserError("a study needs seeds of 0 or more, such as --seeds 0 1 2 3 4.")
+    if plan.epochs is not None and plan.epochs < 1:
+        raise UserError(f"epochs is {plan.epochs}: it must be at least 1.")
+    first: dict[str, str] = {}
+    for arm in plan.asked:
+        config = plan.config(arm, plan.seeds[0])
+        check(config)
+        if tune and (not config.data.selection_share or config.data.paper_protocol):
+            raise UserError("--tune picks on the selection split, which is empty: set data.selection_share above 0.")
+        same = first.setdefault(to_json(replace(config, recipe="")) + repr(arm.needs), arm.name)
+        if same != arm.name:
+            raise UserError(
+                f"these settings make the arms {same} and {arm.name} the same: leave out the --set of what they differ in."
+            )
+
+
+def check_same(plan: Plan) -> None:
+    """An arm's config is written down once; other settings would mix two studies in one table."""
+    for name in dict.fromkeys(name for name, _ in plan.runs()):
+        path, config = plan.out / f"{name}.json", public_config(plan, plan.study.arm(name))
+        before = from_json(path.read_text()) if path.exists() else None
+        if before is not None and before != config and has_runs(plan, name):
+            raise UserError(
+                f"{plan.out} holds {name} with other settings ({listed_differences(before, config)}): "
+                "give the same ones, or another --out."
+            )
+        write_atomically(path, to_json(config))
+
+
+def has_runs(plan: Plan, arm: str) -> bool:
+    """Whether there is anything of an arm that other settings would not fit."""
+    begun = [path.parent.name for path in plan.out.glob("runs/*/config.json")]
+    rows = [row["recipe"] for row in read_rows(plan.out / "seeds.csv")]
+    return arm in rows or any(re.fullmatch(re.escape(arm) + r"-\d+", name) for name in begun)
+
+
+def public_config(plan: Plan, arm: Arm) -> Config:
+    """An arm's config as the evidence has it: without the paths of this machine, and for all seeds."""
+    config = plan.config(arm, 0)
+    weights = config.network.weights and Path(config.network.weights).name
+    if arm.needs is not None:
+        config = arm.needs.use(config, Path(f"RUN of {arm.needs.arm}, {arm.needs.seed} seed"))
+    return replace(
+        config, data=replace(config.data, root=None), network=replace(config.network, weights=weights), device="auto"
+    )
+
+
+def listed_differences(before: Config, now: Config) -> str:
+    old, new = flat(to_dict(before)), flat(to_dict(now))
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    words = [f"{key} was {json.dumps(old.get(key))}, now {json.dumps(new.get(key))}" for key in keys[:2]]
+    return ", ".join(words) + (f", and {len(keys) - 2} more" if len(keys) > 2 else "")
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found.update(flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value})
+    return found
+
+
+@contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """One process at a time writes into a study's folder."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(out, error) from error
+    with (out / "lock").open("wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(f"another process runs a study in {out}: wait for it, or give another --out.") from error
+        yield
+
+
+@contextmanager
+def saying_how_to_go_on() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        words = str(interrupt) or "what was under way is saved"
+        raise KeyboardInterrupt(f"{words}; the same command goes on with it") from interrupt
+
+
+# -- --tune -------------------------------------------------------------------------------------------------------------
+
+
+def pick_settings(plan: Plan, show: Display, commit: str, engine_options: Mapping[str, Any]) -> None:
+    """Tries every candidate of every arm once, with the same steps, and writes down what the selection split likes best.
+
+    Arms that take something from another run take its settings too.
+    """
+    tuned = read_tuned(plan.out)
+    arms = [plan.study.arm(name) for name in dict.fromkeys(name for name, _ in plan.runs())]
+    wanted = {arm.name: tuning(arm, plan.config(arm, 0)) for arm in arms if not arm.needs and arm.name not in tuned}
+    candidates = {
+        f"{name}@{number}": (name, settings)
+        for name, options in wanted.items()
+        for number, settings in enumerate(options)
+    }
+    if not candidates:
+        return
+    trials = tuple(
+        Arm(trial, tried(plan.study.arm(name).change, settings)) for trial, (name, settings) in candidates.items()
+    )
+    study = replace(plan.study, name=f"{plan.study.name} (tuning)", arms=trials, reference=trials[0].name)
+    tuning_plan = replace(plan, study=study, out=plan.out / "tuning", seeds=(TUNING_SEED,), arms=())
+    with locked(tuning_plan.out):
+        check_same(tuning_plan)
+        runs = Runs(tuning_plan, show, commit)
+        show.begin(study.name, runs.total, len(runs.done))
+        with saying_how_to_go_on():
+            run_all(runs, show, **engine_options)
+    if runs.failures:
+        (trial, _), error = next(iter(runs.failures.items()))
+        raise UserError(f"tuning failed at {trial} ({' '.join(candidates[trial][1])}): {error}")
+    for name in wanted:
+        scores = {
+            " ".join(settings): selection_recall(tuning_plan.path((trial, TUNING_SEED)))
+            for trial, (owner, settings) in candidates.items()
+            if owner == name
+        }
+        best = max(scores, key=lambda settings: scores[settings])
+        tuned[name] = {"settings": best.split(), "selection recall@1": scores}
+    for arm in arms:
+        if arm.needs:
+            tuned[arm.name] = {"settings": tuned[arm.needs.arm]["settings"], "as": arm.needs.arm}
+    write_atomically(plan.out / "tuned.json", json.dumps(tuned, indent=2) + "\n")
+
+
+def tried(change: Change, settings: Sequence[str]) -> Change:
+    return lambda base: with_settings(change(base), settings)
+
+
+def selection_recall(run: Path) -> float:
+    """All that tuning looks at: the best epoch on the selection split, never the test split."""
+    figures = RunFolder.open(run).metrics
+    assert figures is not None
+    return float(figures["selection"]["recall@1"])
+
+
+def read_tuned(out: Path) -> dict[str, Any]:
+    path = out / "tuned.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+# -- seeds.csv ----------------------------------------------------------------------------------------------------------
+
+
+def row_of(config: Config, folder: RunFolder, seconds: float | None, commit: str) -> dict[str, Any]:
+    """Last, selected and best test epoch of every metric, as fractions."""
+    figures = folder.metrics
+    assert figures is not None
+    path = folder.path / "test_curve.jsonl"
+    curve = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    best = max(curve, key=lambda point: point["recall@1"]) if curve else None
+    row: dict[str, Any] = {"recipe": config.recipe, "seed": config.seed, "epochs": config.num_epochs}
+    row["selected_epoch"] = (figures["selection"] or {}).get("epoch", config.num_epochs)
+    row["best_test_epoch"] = best["epoch"] if best else ""
+    for metric in (*(f"recall@{k}" for k in config.recall_at), "map@r", "r-precision", "nmi"):
+        row[f"untrained_{metric}"] = figures["test"]["untrained"][metric]
+        row[f"last_{metric}"] = figures["test"]["last"][metric]
+        row[f"selected_{metric}"] = figures["test"]["trained"][metric]
+        row[f"best_test_{metric}"] = best[metric] if best else ""
+    weights = figures.get("weights") or {}
+    timed = "" if seconds is None else f"{seconds:.1f}"
+    return {**row, "seconds": timed, "weights_sha256": weights.get("sha256", ""), "commit": commit}
+
+
+def append_row(path: Path, row: Mapping[str, Any]) -> None:
+    """The file with one row more, whole at every moment."""
+    rows = [*read_rows(path), row]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for each in rows for name in each)))
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(path, text.getvalue())
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def finished(path: Path) -> set[Key]:
+    return {(row["recipe"], int(row["seed"])) for row in read_rows(path)}
+
+
+def drop_unneeded(plan: Plan, done: Iterable[Key]) -> None:
+    """Without the checkpoints of finished runs that no arm of the study takes anything from."""
+    needed = {arm.needs.arm for arm in plan.study.arms if arm.needs is not None}
+    for key in done:
+        if key[0] not in needed:
+            shutil.rmtree(plan.path(key) / "checkpoints", ignore_errors=True)
+
+
+def source_commit() -> str:
+    """The commit of these sources, where they are a checkout with a + where it was changed since."""
+    here = Path(__file__).parent
+    try:
+        tracked = subprocess.run(
+            ["git", "ls-files", "--error-unmatch", Path(__file__).name], cwd=here, capture_output=True
+        )
+        if tracked.returncode:
+            return ""
+        said = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True)
+        return said.stdout.strip()
+    except OSError:  # no git
+        return ""

@@ -1,0 +1,469 @@
+"""The paper's tables as data: the arms of each, with the published percentages beside them.
+
+Names of the tables are those of the paper with its appendix (1 to 10); `controls` is what the paper lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
+
+from pads.config import Config, Network, Part, Sampling
+from pads.recipes import PAPER_BINS, with_pads
+from pads.studies.arms import (
+    Arm,
+    Change,
+    Figures,
+    Needs,
+    Study,
+    changed,
+    control,
+    fixed_policy,
+    margin,
+    of_run,
+    pads,
+    pads_code,
+    same_positives,
+    static,
+    tune_agent,
+    tune_rate,
+    udist,
+    with_bins,
+    with_data,
+    with_options,
+)
+
+COLUMNS = {
+    "cub200": ("recall@1", "recall@2", "recall@4", "nmi"),
+    "cars196": ("recall@1", "recall@2", "recall@4", "nmi"),
+    "sop": ("recall@1", "recall@10", "recall@100", "nmi"),
+}
+"""Of the paper's large tables. (Table 2 heads those of SOP R@2 and R@4; its numbers are those of R@10 and R@100.)"""
+
+
+def published(**rows: str) -> dict[str, Figures]:
+    """The numbers of a row as they are printed, by data set; a dash for none."""
+    return {
+        data: {name: float(cell) for name, cell in zip(COLUMNS[data], row.split(), strict=True) if cell != "-"}
+        for data, row in rows.items()
+    }
+
+
+def on_cub(recall: float, nmi: float | None = None) -> dict[str, Figures]:
+    """R@1 and NMI, as the ablations have them."""
+    return {"cub200": {"recall@1": recall, **({"nmi": nmi} if nmi is not None else {})}}
+
+
+def by_data(rows: Mapping[str, Mapping[str, Figures]]) -> dict[str, dict[str, Figures]]:
+    """Rows by data set, then by name."""
+    found: dict[str, dict[str, Figures]] = {}
+    for name, row in rows.items():
+        for data, figures in row.items():
+            found.setdefault(data, {})[name] = figures
+    return found
+
+
+# -- Tables 1 and 2 -----------------------------------------------------------------------------------------------------
+
+PADS_ROW = published(cub200="67.3 78.0 85.9 69.9", cars196="83.5 89.7 93.8 68.8", sop="76.5 89.0 95.4 89.9")
+UDIST_ROW = published(cub200="63.5 74.9 84.4 68.1", cars196="80.1 87.4 91.9 67.6", sop="74.6 87.5 94.2 90.7")
+
+
+def triplet_pads(base: Config) -> Config:
+    return with_pads(static("distance-weighted", Part("triplet"))(base))
+
+
+BASELINES = Study(
+    "baselines",
+    "static samplers and PADS under margin and triplet loss (Table 1)",
+    (
+        Arm("margin-udist", udist, UDIST_ROW),
+        Arm(
+            "margin-udist-0.6",
+            static("distance-weighted", margin(0.6)),
+            published(cub200="63.0 74.3 83.0 66.9", cars196="79.7 87.0 91.8 67.1", sop="73.5 87.2 93.9 89.3"),
+        ),
+        Arm("margin-pads", pads, PADS_ROW),
+        Arm("margin-pads-code", pads_code),
+        Arm(
+            "triplet-semihard",
+            static("semihard", Part("triplet")),
+            published(cub200="60.6 72.3 82.1 65.5", cars196="71.9 81.5 88.5 64.1", sop="73.5 87.5 94.9 89.2"),
+        ),
+        Arm(
+            "triplet-udist",
+            static("distance-weighted", Part("triplet")),
+            published(cub200="62.2 73.2 82.8 66.3", cars196="78.0 85.6 91.4 65.7", sop="73.9 87.7 94.5 89.3"),
+        ),
+        Arm(
+            "triplet-pads",
+            triplet_pads,
+            published(cub200="64.0 75.5 84.3 67.8", cars196="79.9 87.5 92.3 67.1", sop="74.8 88.2 95.0 89.5"),
+        ),
+        Arm("triplet-hard", static("hard", Part("triplet"))),
+    ),
+    reference="margin-udist",
+    scheduled=True,
+    published=by_data(
+        {
+            "margin-udist (orig)": published(
+                cub200="63.6 74.4 83.1 69.0", cars196="79.6 86.5 90.1 69.1", sop="72.7 86.2 93.8 90.7"
+            ),
+            "triplet-semihard (orig)": published(
+                cub200="42.6 55.0 66.4 55.4", cars196="51.5 63.8 73.5 53.4", sop="66.7 82.4 91.9 89.5"
+            ),
+        }
+    ),
+    bases=("cub200", "cars196", "sop"),
+    notes=(
+        "margin-pads-code is PADS as the authors' code has it; triplet-hard is there for what the text says of hard "
+        "negatives. The paper has no numbers of its own for either.",
+    ),
+)
+
+
+def literature(loss: str, **options: object) -> Change:
+    """A loss of pytorch-metric-learning on all pairs or triplets of the batch, as in its own paper: nothing is drawn."""
+    return static("random", Part(f"pml:{loss}", {**options, "triplets": "all"}))
+
+
+STATE_OF_THE_ART = Study(
+    "state-of-the-art",
+    "PADS beside the losses of the related work, trained here (pytorch-metric-learning), and the published rows (Table 2)",
+    (
+        Arm("margin-udist", udist, UDIST_ROW),
+        Arm("margin-pads", pads, PADS_ROW),
+        Arm("contrastive", literature("ContrastiveLoss", pos_margin=0.0, neg_margin=0.5)),
+        Arm("lifted-structure", literature("LiftedStructureLoss")),
+        Arm("n-pairs", literature("NPairsLoss")),
+        Arm("angular", literature("AngularLoss", alpha=40)),
+        Arm("proxy-nca", literature("ProxyNCALoss")),
+        Arm("soft-triple", literature("SoftTripleLoss")),
+        Arm("multi-similarity", literature("MultiSimilarityLoss", alpha=2, beta=50, base=0.5)),
+    ),
+    reference="margin-udist",
+    scheduled=True,
+    published=by_data(
+        {
+            "HTG, 512": published(cub200="59.5 71.8 81.3 -", cars196="76.5 84.7 90.4 -"),
+            "HDML, 512": published(
+                cub200="53.7 65.7 76.7 62.6", cars196="79.1 87.1 92.1 69.7", sop="68.7 83.2 92.4 89.3"
+            ),
+            "HTL, 512": published(cub200="57.1 68.8 78.7 -", cars196="81.4 88.0 92.7 -", sop="74.8 88.3 94.8 -"),
+            "DVML, 512": published(
+                cub200="52.7 65.1 75.5 61.4", cars196="82.0 88.4 93.3 67.6", sop="70.2 85.2 93.8 90.8"
+            ),
+            "A-BIER, 512": published(cub200="57.5 68.7 78.3 -", cars196="82.0 89.0 93.2 -", sop="74.2 86.9 94.0 -"),
+            "MIC, 128": published(
+                cub200="66.1 76.8 85.6 69.7", cars196="82.6 89.1 93.2 68.4", sop="77.2 89.4 95.6 90.0"
+            ),
+            "D&C, 128": published(
+                cub200="65.9 76.6 84.4 69.6", cars196="84.6 90.7 94.1 70.3", sop="75.9 88.4 94.9 90.2"
+            ),
+            "Margin, 128": published(
+                cub200="63.6 74.4 83.1 69.0", cars196="79.6 86.5 90.1 69.1", sop="72.7 86.2 93.8 90.8"
+            ),
+            "HORDE + contrastive, 512": published(cub200="66.3 76.7 84.7 -", cars196="83.9 90.3 94.1 -"),
+            "SOFT-TRIPLE, 512": published(
+                cub200="65.4 76.4 84.5 -", cars196="84.5 90.7 94.5 70.1", sop="78.3 90.3 95.9 92.0"
+            ),
+            "Rank (ensemble), 1536": published(
+                cub200="61.3 72.7 82.7 66.1", cars196="82.1 89.3 93.7 71.8", sop="79.8 91.3 96.3 90.4"
+            ),
+            "DREML (ensemble), 9216": published(cub200="63.9 75.0 83.1 67.8", cars196="86.0 91.7 95.0 76.4"),
+            "ABE (ensemble), 512": published(
+                cub200="60.6 71.5 79.8 -", cars196="85.2 90.5 94.0 -", sop="76.3 88.4 94.8 -"
+            ),
+        }
+    ),
+    bases=("cub200", "cars196", "sop"),
+    notes=(
+        "The published rows have other backbones, dimensions (after the comma) and protocols; the trained ones share "
+        "backbone, batches, steps and selection.",
+        "The losses of the related work see all pairs or triplets of a batch of two images per class, in the library's "
+        "options or their papers'; none of them was tuned here without --tune.",
+    ),
+)
+
+# -- Tables 3 and 4 -----------------------------------------------------------------------------------------------------
+
+TRANSFER = Study(
+    "transfer",
+    "a trained policy, or the last distribution, fixed and used by another run (Table 3)",
+    (
+        Arm("reference", pads, on_cub(65.4)),
+        Arm("policy-other-init", pads, on_cub(64.3), Needs("reference", fixed_policy, "another")),
+        Arm("last-p-other-init", pads, on_cub(59.0), Needs("reference", of_run("last distribution"), "another")),
+        Arm("policy-same-init", pads, on_cub(65.8), Needs("reference", fixed_policy)),
+        Arm("last-p-same-init", pads, on_cub(57.6), Needs("reference", of_run("last distribution"))),
+    ),
+    reference="reference",
+    notes=(
+        "The run of seed s takes policy or distribution from the reference of the same seed (same weights, batches and "
+        "draws) or of the next seed.",
+    ),
+)
+
+CURRICULA = Study(
+    "curricula",
+    "fixed schedules of the distribution against the learned one (Table 4, Figure 5)",
+    (
+        Arm("pads", pads, {"cub200": {"recall@1": 67.3, "nmi": 69.9}, "cars196": {"recall@1": 83.5, "nmi": 68.8}}),
+        Arm(
+            "linear",
+            static("linear", margin(1.2)),
+            {"cub200": {"recall@1": 59.1, "nmi": 63.1}, "cars196": {"recall@1": 72.2, "nmi": 64.0}},
+        ),
+        Arm(
+            "non-linear",
+            static("non-linear", margin(1.2)),
+            {"cub200": {"recall@1": 63.6, "nmi": 68.4}, "cars196": {"recall@1": 78.1, "nmi": 66.8}},
+        ),
+    ),
+    reference="pads",
+    scheduled=True,
+    bases=("cub200", "cars196"),
+    notes=("The paper describes the schedules in words; formulas and numbers are ours (docs/curricula.md).",),
+)
+
+# -- Table 5 ------------------------------------------------------------------------------------------------------------
+
+INTERVAL = Study(
+    "interval",
+    "the interval of distances that the bins cover (Table 5a)",
+    (
+        Arm("interval-0-2", with_bins(interval=[0.0, 2.0]), on_cub(64.7, 67.5)),
+        Arm("interval-0.1-1.4", with_bins(interval=[0.1, 1.4]), on_cub(65.7, 69.2)),
+        Arm("interval-0.25-1.0", with_bins(interval=[0.25, 1.0]), on_cub(64.8, 68.2)),
+        Arm("interval-0.5-1.4", with_bins(interval=[0.5, 1.4]), on_cub(63.7, 67.5)),
+    ),
+    reference="interval-0.1-1.4",
+)
+
+BINS = Study(
+    "bins",
+    "the number of bins K (Table 5b)",
+    (
+        Arm("bins-10", with_bins(num_bins=10), on_cub(63.8, 67.8)),
+        Arm("bins-30", with_bins(num_bins=30), on_cub(65.7, 69.2)),
+        Arm("bins-50", with_bins(num_bins=50), on_cub(65.3, 68.7)),
+        Arm("bins-100", with_bins(num_bins=100), on_cub(64.9, 68.6)),
+    ),
+    reference="bins-30",
+)
+
+INITIAL = Study(
+    "initial",
+    "the initial distribution (Table 5c)",
+    (
+        Arm("initial-uniform", with_bins(initial="uniform"), on_cub(63.9, 67.0)),
+        Arm("initial-normal", with_bins(initial="N(0.5, 0.05)"), on_cub(65.0, 68.6)),
+        Arm("initial-0.3-0.7", with_bins(initial="U[0.3, 0.7]"), on_cub(65.7, 69.2)),
+    ),
+    reference="initial-0.3-0.7",
+)
+
+# -- the appendix: Tables 6 to 10 ---------------------------------------------------------------------------------------
+
+INCEPTION = Network(
+    "inception-bn",
+    embedding_dim=512,
+    frozen_batch_norm=False,
+    mean=(128 / 255, 117 / 255, 104 / 255),
+    std=(1 / 255, 1 / 255, 1 / 255),
+)
+
+
+def with_inception(change: Change) -> Change:
+    """Inception-BN with 512 dimensions; it wants pictures of at least 32 pixels."""
+
+    def inception(base: Config) -> Config:
+        size = base.data.image_size
+        enlarged = {} if size >= 32 else {"image_size": 32, "resize": 36, "store_size": max(36, base.data.store_size)}
+        return changed(with_data(change, **enlarged), network=INCEPTION)(base)
+
+    return inception
+
+
+INCEPTION_BN = Study(
+    "inception-bn",
+    "margin loss with U-dist and with PADS on Inception-BN, 512 dimensions (Table 6)",
+    (
+        Arm(
+            "margin-udist",
+            with_inception(udist),
+            published(cub200="63.8 75.3 84.7 67.9", cars196="79.7 86.9 91.4 67.2"),
+        ),
+        Arm(
+            "margin-pads",
+            with_inception(pads),
+            published(cub200="66.6 77.2 85.6 68.5", cars196="81.7 88.3 93.0 68.2"),
+        ),
+    ),
+    reference="margin-udist",
+    published={data: rows for data, rows in STATE_OF_THE_ART.published.items() if data != "sop"},  # the same rows again
+    bases=("cub200", "cars196"),
+)
+
+
+def resampled(split: str) -> Change:
+    """Train and reward drawn anew after each third of the training: every 50 of 150 epochs."""
+
+    def change(base: Config) -> Config:
+        every = max(1, round(base.num_epochs / 3))
+        return with_data(pads, reward_split=split, reward_resample_every=every)(base)
+
+    return change
+
+
+VALIDATION = Study(
+    "validation",
+    "the reward split: by class or per class, fixed or drawn anew every 50 epochs (Table 7)",
+    (
+        Arm("by-class", with_data(pads, reward_split="by class"), on_cub(62.6, 67.7)),
+        Arm("per-class", with_data(pads, reward_split="per class"), on_cub(65.7, 69.2)),
+        Arm("by-class-resampled", resampled("by class"), on_cub(63.0, 67.8)),
+        Arm("per-class-resampled", resampled("per class"), on_cub(65.8, 69.6)),
+    ),
+    reference="per-class",
+    notes=("Resampled: after every third of the training, which is 50 of 150 epochs.",),
+)
+
+STATES = {
+    "recall+dist+nmi": ["recall", "distances", "nmi"],
+    "recall+dist": ["recall", "distances"],
+    "recall+nmi": ["recall", "nmi"],
+    "dist+nmi": ["distances", "nmi"],
+    "dist": ["distances"],
+    "recall": ["recall"],
+    "nmi": ["nmi"],
+}
+REWARDS = {"nmi": "nmi", "r1": "recall@1", "r1+nmi": "recall@1+nmi"}
+STATE_REWARD_TABLE = {  # R@1 and NMI, a column for each reward
+    "recall+dist+nmi": ((63.9, 68.5), (65.5, 68.9), (65.6, 69.2)),
+    "recall+dist": ((65.0, 68.5), (65.7, 69.2), (64.4, 69.4)),
+    "recall+nmi": ((63.7, 68.4), (63.9, 68.2), (64.2, 68.5)),
+    "dist+nmi": ((65.3, 68.8), (65.3, 68.7), (65.1, 68.5)),
+    "dist": ((65.3, 68.8), (65.5, 69.1), (64.3, 68.6)),
+    "recall": ((64.2, 67.8), (65.1, 69.0), (64.9, 68.4)),
+    "nmi": ((64.3, 68.7), (64.8, 69.2), (63.9, 68.4)),
+}
+
+STATE_REWARD = Study(
+    "state-reward",
+    "what the policy sees, and what it is rewarded for (Table 8); named STATE--REWARD",
+    tuple(
+        Arm(
+            f"{state}--{reward}",
+            with_options(state=STATES[state], reward=REWARDS[reward]),
+            on_cub(*STATE_REWARD_TABLE[state][column]),
+        )
+        for state, (column, reward) in product(STATES, enumerate(REWARDS))
+    ),
+    reference="recall+dist+nmi--r1+nmi",
+)
+
+FREQUENCY = Study(
+    "frequency",
+    "M, the training steps between two adjustments (Table 9a)",
+    (
+        Arm("static", udist, on_cub(63.5, 68.1)),
+        *(
+            Arm(f"M-{steps}", changed(pads, adapt_every=steps), on_cub(recall, nmi), tune=tune_rate)
+            for steps, recall, nmi in (
+                (10, 64.4, 68.3),
+                (30, 65.7, 69.2),
+                (50, 65.4, 69.2),
+                (70, 65.2, 68.9),
+                (100, 65.1, 69.0),
+            )
+        ),
+        Arm("M-infinity", changed(pads, adapt_every=None), on_cub(61.9, 67.0), tune=tune_rate),
+    ),
+    reference="static",
+)
+
+AVERAGES = Study(
+    "averages",
+    "the lengths R of the moving averages in the state (Table 9b)",
+    (
+        Arm("R-2", with_options(averages=[2]), on_cub(64.5, 68.6)),
+        Arm("R-2-32", with_options(averages=[2, 32]), on_cub(65.4, 69.1)),
+        Arm("R-2-8-16-32", with_options(averages=[2, 8, 16, 32]), on_cub(65.7, 69.2)),
+        Arm("R-2-8-16-32-64", with_options(averages=[2, 8, 16, 32, 64]), on_cub(65.6, 69.3)),
+    ),
+    reference="R-2-8-16-32",
+)
+
+AVERAGED = {"baseline": "moving average"}
+
+AGENTS = Study(
+    "agents",
+    "the learning algorithms of the policy (Table 10)",
+    (
+        Arm("static", udist, on_cub(63.5, 68.1)),
+        *(
+            Arm(name, with_options(agent=agent, agent_options=options), on_cub(recall, nmi), tune=tune_agent)
+            for name, agent, options, recall, nmi in (
+                ("reinforce", "reinforce", {}, 64.2, 68.5),
+                ("reinforce-ema", "reinforce", AVERAGED, 64.8, 68.9),
+                ("reinforce-a2c", "a2c", {}, 65.0, 69.0),
+                ("ppo-ema", "ppo", AVERAGED, 65.4, 69.0),
+                ("ppo-a2c", "ppo", {}, 65.7, 69.2),
+                ("q-learning", "q-learning", {}, 63.2, 67.9),
+                ("rainbow", "rainbow", {}, 64.9, 68.5),
+            )
+        ),
+    ),
+    reference="static",
+    notes=("rainbow is Q-learning with prioritised replay and 2-step returns.",),
+)
+
+# -- what the paper lacks -----------------------------------------------------------------------------------------------
+
+CONTROLS = Study(
+    "controls",
+    "PADS against everything that is PADS but for one thing (not in the paper)",
+    (
+        Arm("udist", udist, on_cub(63.5, 68.1)),
+        Arm("pads", pads, on_cub(65.7, 69.2)),
+        Arm("random-actions", control("random actions")),
+        Arm("random-reward", control("random reward")),
+        Arm("frozen-policy", control("frozen policy")),
+        Arm(
+            "fixed-bins",
+            lambda base: replace(pads(base), curriculum=Part("bins", PAPER_BINS)),
+            on_cub(61.9, 67.0),
+        ),
+        Arm("udist-rho", udist, needs=Needs("pads", same_positives)),
+        Arm("pads-other-classes", changed(pads, sampling=Sampling("other classes"))),
+        Arm("replayed", pads, needs=Needs("pads", of_run("replayed"), "another")),
+    ),
+    reference="pads",
+    notes=(
+        "Only a difference to all of them says that the policy learned something (docs/curricula.md).",
+        "udist-rho flips as many triplets as PADS of the same seed drew positives for negatives; replayed repeats what "
+        "PADS of the next seed did, blind to its own network.",
+    ),
+)
+
+STUDIES: dict[str, Study] = {
+    study.name: study
+    for study in (
+        BASELINES,
+        STATE_OF_THE_ART,
+        TRANSFER,
+        CURRICULA,
+        INTERVAL,
+        BINS,
+        INITIAL,
+        INCEPTION_BN,
+        VALIDATION,
+        STATE_REWARD,
+        FREQUENCY,
+        AVERAGES,
+        AGENTS,
+        CONTROLS,
+    )
+}

@@ -1,0 +1,200 @@
+"""The contract of every study: valid configs on every base, the paper's numbers, the same budget for every arm."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pads.config import Config, from_json, to_json, with_settings
+from pads.losses import LOSSES
+from pads.parts import check
+from pads.recipes import RECIPES
+from pads.studies import BASES, STUDIES
+from pads.studies.arms import base_config, pads_code, tuning, with_epochs
+from pads.studies.tables import COLUMNS
+
+every_study = pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
+every_base = pytest.mark.parametrize("base", BASES)
+has_pml = "pml:ContrastiveLoss" in LOSSES
+
+
+def check_config(config: Config) -> None:
+    """As a run does; a loss of the related work needs the adapter, without which the rest of its config is checked."""
+    if config.loss.name.startswith("pml:") and not has_pml:
+        config = with_settings(config, ["loss.name=margin"])
+    check(config)
+
+
+@every_study
+@every_base
+def test_every_arm_is_a_valid_config_on_every_base_and_survives_a_file(study, base):
+    for arm in study.arms:
+        config = arm.change(base_config(base, scheduled=study.scheduled))
+        check_config(config)
+        assert from_json(to_json(config)) == config
+        for settings in tuning(arm, config):
+            check_config(with_settings(config, settings))
+
+
+@every_study
+def test_the_arms_of_a_study_differ_from_each_other(study):
+    base = base_config("cub200", scheduled=study.scheduled)
+    configs = [to_json(arm.change(base)) + repr(arm.needs) for arm in study.arms]
+    assert len(set(configs)) == len(configs)
+
+
+@every_study
+def test_names_are_unique_and_can_be_names_of_files(study):
+    names = [arm.name for arm in study.arms]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+-]*", name) for name in names)
+    assert study.reference in names
+    assert {arm.needs.arm for arm in study.arms if arm.needs} <= set(names)
+    assert STUDIES[study.name] is study
+
+
+@every_study
+def test_every_arm_has_the_same_budget_of_tuning(study):
+    base = base_config("cub200", scheduled=study.scheduled)
+    for arm in study.arms:
+        candidates = [tuple(settings) for settings in tuning(arm, arm.change(base))]
+        assert len(set(candidates)) == 4
+
+
+@every_study
+def test_the_published_figures_are_percentages_of_metrics_of_that_data_set(study):
+    assert set(study.bases) <= set(BASES)
+    for rows in [{arm.name: arm.paper for arm in study.arms}]:
+        for paper in rows.values():
+            assert set(paper) <= set(study.bases)
+            for data, figures in paper.items():
+                assert set(figures) <= set(COLUMNS[data])
+                assert all(40 < value < 100 for value in figures.values())
+
+
+@pytest.mark.parametrize(
+    ("study", "arm", "data", "figures"),
+    [
+        # typed from the paper, not from the code
+        ("baselines", "margin-udist", "cub200", {"recall@1": 63.5, "recall@2": 74.9, "recall@4": 84.4, "nmi": 68.1}),
+        (
+            "baselines",
+            "margin-udist-0.6",
+            "cars196",
+            {"recall@1": 79.7, "recall@2": 87.0, "recall@4": 91.8, "nmi": 67.1},
+        ),
+        ("baselines", "margin-pads", "sop", {"recall@1": 76.5, "recall@10": 89.0, "recall@100": 95.4, "nmi": 89.9}),
+        (
+            "baselines",
+            "triplet-semihard",
+            "cub200",
+            {"recall@1": 60.6, "recall@2": 72.3, "recall@4": 82.1, "nmi": 65.5},
+        ),
+        ("baselines", "triplet-udist", "sop", {"recall@1": 73.9, "recall@10": 87.7, "recall@100": 94.5, "nmi": 89.3}),
+        ("baselines", "triplet-pads", "cars196", {"recall@1": 79.9, "recall@2": 87.5, "recall@4": 92.3, "nmi": 67.1}),
+        (
+            "state-of-the-art",
+            "margin-pads",
+            "cub200",
+            {"recall@1": 67.3, "recall@2": 78.0, "recall@4": 85.9, "nmi": 69.9},
+        ),
+        ("transfer", "reference", "cub200", {"recall@1": 65.4}),
+        ("transfer", "policy-other-init", "cub200", {"recall@1": 64.3}),
+        ("transfer", "last-p-other-init", "cub200", {"recall@1": 59.0}),
+        ("transfer", "policy-same-init", "cub200", {"recall@1": 65.8}),
+        ("transfer", "last-p-same-init", "cub200", {"recall@1": 57.6}),
+        ("curricula", "linear", "cars196", {"recall@1": 72.2, "nmi": 64.0}),
+        ("curricula", "non-linear", "cub200", {"recall@1": 63.6, "nmi": 68.4}),
+        ("interval", "interval-0-2", "cub200", {"recall@1": 64.7, "nmi": 67.5}),
+        ("interval", "interval-0.5-1.4", "cub200", {"recall@1": 63.7, "nmi": 67.5}),
+        ("bins", "bins-10", "cub200", {"recall@1": 63.8, "nmi": 67.8}),
+        ("bins", "bins-100", "cub200", {"recall@1": 64.9, "nmi": 68.6}),
+        ("initial", "initial-uniform", "cub200", {"recall@1": 63.9, "nmi": 67.0}),
+        ("initial", "initial-normal", "cub200", {"recall@1": 65.0, "nmi": 68.6}),
+        ("inception-bn", "margin-udist", "cub200", {"recall@1": 63.8, "recall@2": 75.3, "recall@4": 84.7, "nmi": 67.9}),
+        ("inception-bn", "margin-pads", "cars196", {"recall@1": 81.7, "recall@2": 88.3, "recall@4": 93.0, "nmi": 68.2}),
+        ("validation", "by-class", "cub200", {"recall@1": 62.6, "nmi": 67.7}),
+        ("validation", "per-class-resampled", "cub200", {"recall@1": 65.8, "nmi": 69.6}),
+        ("state-reward", "recall+dist--r1", "cub200", {"recall@1": 65.7, "nmi": 69.2}),
+        ("state-reward", "recall+dist--r1+nmi", "cub200", {"recall@1": 64.4, "nmi": 69.4}),
+        ("state-reward", "dist+nmi--nmi", "cub200", {"recall@1": 65.3, "nmi": 68.8}),
+        ("state-reward", "nmi--r1", "cub200", {"recall@1": 64.8, "nmi": 69.2}),
+        ("state-reward", "recall--nmi", "cub200", {"recall@1": 64.2, "nmi": 67.8}),
+        ("frequency", "M-10", "cub200", {"recall@1": 64.4, "nmi": 68.3}),
+        ("frequency", "M-infinity", "cub200", {"recall@1": 61.9, "nmi": 67.0}),
+        ("frequency", "static", "cub200", {"recall@1": 63.5, "nmi": 68.1}),
+        ("averages", "R-2", "cub200", {"recall@1": 64.5, "nmi": 68.6}),
+        ("averages", "R-2-8-16-32-64", "cub200", {"recall@1": 65.6, "nmi": 69.3}),
+        ("agents", "reinforce", "cub200", {"recall@1": 64.2, "nmi": 68.5}),
+        ("agents", "ppo-ema", "cub200", {"recall@1": 65.4, "nmi": 69.0}),
+        ("agents", "q-learning", "cub200", {"recall@1": 63.2, "nmi": 67.9}),
+        ("agents", "rainbow", "cub200", {"recall@1": 64.9, "nmi": 68.5}),
+    ],
+)
+def test_the_published_numbers_are_the_papers(study, arm, data, figures):
+    assert STUDIES[study].arm(arm).paper[data] == figures
+
+
+def test_the_rows_of_others_are_the_papers():
+    cub, cars, sop = (STUDIES["state-of-the-art"].published[data] for data in ("cub200", "cars196", "sop"))
+    assert cub["HTG, 512"] == {"recall@1": 59.5, "recall@2": 71.8, "recall@4": 81.3}
+    assert cars["DREML (ensemble), 9216"] == {"recall@1": 86.0, "recall@2": 91.7, "recall@4": 95.0, "nmi": 76.4}
+    assert sop["SOFT-TRIPLE, 512"] == {"recall@1": 78.3, "recall@10": 90.3, "recall@100": 95.9, "nmi": 92.0}
+    assert (len(cub), len(cars), len(sop)) == (13, 13, 10)
+    assert "sop" not in STUDIES["inception-bn"].published
+    assert STUDIES["baselines"].published["cars196"]["triplet-semihard (orig)"]["recall@1"] == 51.5
+
+
+def test_the_paper_schedules_tables_1_2_and_4_and_trains_the_others_for_150_epochs():
+    scheduled = {name for name, study in STUDIES.items() if study.scheduled}
+    assert scheduled == {"baselines", "state-of-the-art", "curricula"}
+    with_rates = base_config("cub200", scheduled=True)
+    assert (with_rates.num_epochs, with_rates.optimiser.milestones) == (300, (150,))
+    without = base_config("cub200", scheduled=False)
+    assert (without.num_epochs, without.optimiser.milestones) == (150, ())
+    assert base_config("sop", scheduled=False).num_epochs == 120
+
+
+def test_fewer_epochs_lower_the_rate_at_the_same_share_of_the_training():
+    config = base_config("cars196", scheduled=True, epochs=60)
+    assert (config.num_epochs, config.optimiser.milestones) == (60, (28,))
+    assert with_epochs(config, 60) == config
+
+
+def test_arms_on_the_real_data_sets_are_the_recipes_of_the_same_name():
+    """A study and a recipe must not drift apart; the test curve is the study's own."""
+    for data, recipe, arm in [
+        ("cub200", "cub200-margin-udist", "margin-udist"),
+        ("cub200", "cub200-margin-pads", "margin-pads"),
+        ("cub200", "cub200-triplet-semihard", "triplet-semihard"),
+        ("cub200", "cub200-triplet-pads", "triplet-pads"),
+        ("cars196", "cars196-margin-pads", "margin-pads"),
+        ("sop", "sop-margin-pads", "margin-pads"),
+    ]:
+        config = STUDIES["baselines"].arm(arm).change(base_config(data, scheduled=True))
+        assert with_settings(config, ["test_curve_every=null"]) == RECIPES[recipe]()
+    cars = with_settings(pads_code(base_config("cars196", scheduled=True)), ["test_curve_every=null"])
+    assert cars == RECIPES["cars196-margin-pads-code"]()
+    for recipe, arm in [
+        ("random-actions", "random-actions"),
+        ("random-reward", "random-reward"),
+        ("frozen-policy", "frozen-policy"),
+        ("fixed-bins", "fixed-bins"),
+        ("other-classes", "pads-other-classes"),
+    ]:
+        ours = STUDIES["controls"].arm(arm).change(RECIPES["cub200-margin-udist"]())
+        assert ours == RECIPES[f"cub200-margin-pads-{recipe}"]()
+
+
+def test_arms_do_not_depend_on_the_sampler_of_the_recipe_that_is_their_base():
+    for study in STUDIES.values():
+        for arm in study.arms:
+            on_static, on_pads = (
+                arm.change(base_config(name, scheduled=study.scheduled)) for name in ("emoji-udist", "emoji-pads-code")
+            )
+            assert on_static == on_pads
+
+
+def test_every_study_is_in_the_docs():
+    text = (Path(__file__).parents[2] / "docs" / "studies.md").read_text()
+    assert all(f"`{name}`" in text for name in [*STUDIES, "claims"])
