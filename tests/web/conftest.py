@@ -70,7 +70,7 @@ def served(index_path):
     served = Served(index_path)
     index = served.ready().index
     distances = tuple(np.quantile(np.linalg.norm(index.vectors_ND[:1] - index.vectors_ND, axis=1), [0.2, 0.5, 1]))
-    index.calibration = Calibration(len(index), 6, distances, same_P=(95, 100, 100), strangers_P=(5, 25, 100))
+    index.calibration = Calibration(len(index), 6, distances, same_P=(990, 1040, 1100), strangers_P=(19, 250, 1090))
     yield served
     served.close()
 

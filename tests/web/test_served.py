@@ -281,6 +281,13 @@ def test_a_map_of_other_vectors_or_a_broken_one_is_made_anew(tmp_path):
     assert os.listdir(tmp_path) == ["map.npz"]
 
 
+def test_bringing_an_index_up_to_date_takes_the_old_map_away(run, photos, index_path, tmp_path):
+    path = shutil.copytree(index_path, tmp_path / "index")
+    write_layout(path / "map.npz", Layout(np.arange(3), np.zeros((3, 2), np.float32), "PCA"), "old")
+    pads.build_index(run, photos, path)
+    assert not (path / "map.npz").exists()
+
+
 def test_a_map_that_cannot_be_made_says_why(tmp_path, wait_until):
     failing = Map(tmp_path, np.array([[None]]), "v")
     wait_until(lambda: failing.state != "computing")

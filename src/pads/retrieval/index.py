@@ -44,8 +44,8 @@ from pads.runs.checkpoint import cannot_write, load_state, save_state, write_ato
 
 FORMAT = 1
 MANIFEST, PENDING, LOCK = "index.json", "pending", "lock"
-OURS = re.compile(r"lock|pending|(model|rows|vectors|codes)-\w+\.\w+(\.partial)?")
-"""What a process that did not come to its end may leave behind."""
+OURS = re.compile(r"lock|pending|map\.npz|(model|rows|vectors|codes)-\w+\.\w+(\.partial)?")
+"""What a process that did not come to its end may leave behind, and the map that `pads serve` keeps."""
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how many images are done, and of how many."""
