@@ -4,6 +4,8 @@ import io
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pytorch_metric_learning import distances, losses
 from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
 from pytorch_metric_learning.utils.distributed import DistributedMinerWrapper
@@ -109,6 +111,30 @@ def test_anchors_without_a_positive_or_a_negative_are_left_out(batch):
         loss = losses.TripletMarginLoss()(embeddings[:6].clone().requires_grad_(), lonely, empty)
         loss.backward()
         assert loss == 0
+
+
+labels_of = st.lists(st.integers(0, 3), min_size=1, max_size=12)
+
+
+@settings(deadline=None, max_examples=60)
+@given(labels_of, labels_of, st.sampled_from(sorted(NEGATIVE_RULES)), st.integers(0, 99), st.booleans())
+def test_whatever_the_labels_exactly_the_anchors_that_can_have_a_triplet_get_one(
+    labels, others, rule, seed, with_batch
+):
+    """Among references that are others, or others after the batch itself, as in a memory."""
+    generator = torch.Generator().manual_seed(seed)
+    embeddings, ref_emb = (torch.randn(len(rows), 5, generator=generator) for rows in (labels, others))
+    labels, ref_labels = torch.tensor(labels), torch.tensor(others)
+    if with_batch:
+        ref_emb, ref_labels = torch.cat([embeddings, ref_emb]), torch.cat([labels, ref_labels])
+    tuples = RuleMiner(rule, seed=seed)(embeddings, labels, ref_emb, ref_labels)
+    valid(tuples, labels, ref_labels)
+    here = ref_labels.tolist()
+    expected = [a for a, label in enumerate(labels.tolist()) if label in here and set(here) - {label}]
+    assert tuples[0].tolist() == expected
+    if with_batch:
+        alone = [a for a in expected if here.count(labels[a]) == 1]
+        assert [a for a, p in zip(*(index.tolist() for index in tuples[:2]), strict=True) if a == p] == alone
 
 
 def test_the_anchor_among_the_references_is_not_its_own_positive(batch):
@@ -240,6 +266,13 @@ def test_a_loaded_state_goes_on_bit_for_bit(curriculum, batch):
             ]
             assert logs[0] == logs[1]
         assert str(miner.state_dict()) == str(resumed.state_dict())
+
+
+def test_the_state_of_another_curriculum_is_refused():
+    with pytest.raises(
+        UserError, match="the state is that of the curriculum 'random', and this sampler's is 'learned'"
+    ):
+        AdaptiveMiner().load_state_dict(RuleMiner("random").state_dict())
 
 
 def test_the_miner_is_saved_with_the_module_it_is_part_of(batch):

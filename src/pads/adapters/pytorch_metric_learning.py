@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 from pads.adapters.sampler import AdaptiveController, TripletSampler
 from pads.config import lookup
 from pads.errors import UserError, missing_extra
-from pads.sampling.rules import NEGATIVE_RULES
+from pads.sampling import NEGATIVE_RULES, Triplets
 
 try:
     from pytorch_metric_learning.distances import LpDistance
@@ -71,13 +71,14 @@ class AdaptiveMiner(BaseMiner):
     ) -> tuple[Tensor, Tensor, Tensor]:
         triplets = self.sampler(embeddings, labels, ref_emb, ref_labels)
         if self.collect_stats:
-            self.set_stats(embeddings, labels, ref_emb, ref_labels, *triplets)
+            self.set_stats(embeddings, labels, ref_emb, ref_labels, triplets)
         return tuple(triplets)  # type: ignore[return-value]
 
     def set_stats(
-        self, embeddings: Tensor, labels: Tensor, ref_emb: Tensor, ref_labels: Tensor, a: Tensor, p: Tensor, n: Tensor
+        self, embeddings: Tensor, labels: Tensor, ref_emb: Tensor, ref_labels: Tensor, triplets: Triplets
     ) -> None:
         """mean_neg_dist; frac_self_pairs, the share of negatives that are of the anchor's class."""
+        a, _, n = triplets
         if len(a):
             anchors, negatives = (normalize(rows.float(), dim=1) for rows in (embeddings[a], ref_emb[n]))
             self.mean_neg_dist = (anchors - negatives).norm(dim=1).mean().item()

@@ -118,6 +118,7 @@ class TripletSampler:
 
     def state_dict(self) -> dict[str, Any]:
         return {
+            "name": self.part.name,
             "curriculum": self.curriculum.state_dict(),
             "dim": self.dim,
             "num_draws": self.num_draws,
@@ -126,9 +127,13 @@ class TripletSampler:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state["name"] != self.part.name:
+            raise UserError(
+                f"the state is that of the curriculum {state['name']!r}, and this sampler's is {self.part.name!r}."
+            )
         if state["dim"] is not None and self.dim is None:
             self.fit_to(state["dim"])
-        self.curriculum.load_state_dict(state["curriculum"])
+        self.curriculum.load_state_dict(on_cpu(state["curriculum"]))
         self.num_draws, self.num_steps, self.log = state["num_draws"], state["num_steps"], dict(state["log"])
 
 
@@ -218,6 +223,15 @@ def the_same_row(embeddings_BD: Tensor, references_RD: Tensor, distances_BR: Ten
     nearest_B1 = distances_BR.argmin(1, keepdim=True)
     is_same_B1 = (embeddings_BD == references_RD[nearest_B1.squeeze(1)]).all(1, keepdim=True)
     return torch.zeros_like(distances_BR, dtype=torch.bool).scatter_(1, nearest_B1, is_same_B1)
+
+
+def on_cpu(state: Any) -> Any:
+    """The state as it was saved: whoever loads a checkpoint onto a GPU finds the policy's tensors there, too."""
+    if isinstance(state, Mapping):
+        return {key: on_cpu(value) for key, value in state.items()}
+    if isinstance(state, list | tuple):
+        return [on_cpu(value) for value in state]
+    return state.cpu() if isinstance(state, Tensor) else state
 
 
 def pairs(loader: Iterable[Any], device: torch.device | None) -> Iterator[tuple[Any, Tensor]]:
