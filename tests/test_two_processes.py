@@ -102,7 +102,7 @@ def start(size: int, function: Callable[[int], Any], folder: Path) -> list[int]:
         if child == 0:
             os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size))
             os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-            signal.alarm(60)
+            signal.alarm(180)
             try:
                 result: Any = function(rank)
             except BaseException as error:
@@ -323,7 +323,7 @@ def test_a_killed_process_ends_the_run_and_what_was_saved_goes_on_to_the_bit(
 
     started = time.monotonic()
     results = ends(start(2, deadly, tmp_path), tmp_path)
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 90
     assert results[killed].args == ("signal 9",)
     survivor = results[1 - killed].args[0]
     assert survivor.startswith("Deserted: another process of this run has ended or does not answer (")
@@ -336,9 +336,9 @@ def test_a_killed_process_ends_the_run_and_what_was_saved_goes_on_to_the_bit(
 
 def test_a_process_that_hangs_is_given_up_after_a_while(config, tmp_path):
     def hangs(rank: int) -> None:
-        distributed.TIMEOUT = timedelta(seconds=2)
+        distributed.TIMEOUT = timedelta(seconds=5)
         if rank == 1:
-            before(Team, "gathered", 4, lambda: time.sleep(5))
+            before(Team, "gathered", 4, lambda: time.sleep(8))
         train(config, tmp_path / "run")
 
     first, second = ends(start(2, hangs, tmp_path), tmp_path)
@@ -448,6 +448,8 @@ def test_images_are_decoded_by_one_process_of_a_machine_and_leave_no_file(config
     def loaded(team: Team) -> tuple[int, torch.Tensor]:
         decoded = []
         watch = lambda kind, step, values: decoded.append(step) if kind == "decoding" else None
+        if team.rank == 1:  # the first must not take the file away from under one that is late
+            before(np, "load", 1, lambda: time.sleep(1))
         views = load_views(config, torch.device("cpu"), watch, team)
         return len(decoded), views.train.store.pixels.clone()
 
@@ -541,15 +543,15 @@ def test_a_folder_in_the_hands_of_the_others_writes_nothing(config, tmp_path):
 
 def torchrun(size: int, *arguments: str) -> subprocess.Popen:
     """In a process group of its own, to which a terminal would send Ctrl-C."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size), "-m", "--"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([*command, "pads", *arguments], env=environment, start_new_session=True, **pipes)
+    return subprocess.Popen([*command, *arguments], env=environment, start_new_session=True, **pipes)
 
 
 def finished(process: subprocess.Popen) -> tuple[str, str]:
     try:
-        return process.communicate(timeout=60)
+        return process.communicate(timeout=180)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -561,7 +563,7 @@ def arguments_of(photos: Path, run: Path) -> list[str]:
 
 
 def wait_for_steps(run: Path, number: int, process: subprocess.Popen) -> None:
-    deadline, path = time.monotonic() + 60, run / "events.jsonl"
+    deadline, path = time.monotonic() + 180, run / "events.jsonl"
     while time.monotonic() < deadline and process.poll() is None:
         if path.exists() and len(path.read_bytes().splitlines()) >= number:
             return
@@ -569,19 +571,36 @@ def wait_for_steps(run: Path, number: int, process: subprocess.Popen) -> None:
     raise AssertionError(finished(process))
 
 
+KILLED = """
+import os, signal
+from pads.cli import main
+from pads.runs.distributed import Team
+
+gathered, calls = Team.gathered, []
+
+def deadly(team, rows):
+    calls.append(1)
+    if team.rank == 1 and len(calls) == 6:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return gathered(team, rows)
+
+Team.gathered = deadly
+main()
+"""
+
+
 def test_torchrun_with_a_killed_process_then_ctrl_c_then_to_the_end(photos, by_two, tmp_path):
-    run = tmp_path / "run"
-    process = torchrun(2, *arguments_of(photos, run))
-    wait_for_steps(run, 4, process)
-    os.kill(process_of(1, process), signal.SIGKILL)
+    run, script = tmp_path / "run", tmp_path / "killed.py"
+    script.write_text(KILLED)
+    process = torchrun(2, "--", str(script), *arguments_of(photos, run))
     out, err = finished(process)
     assert process.returncode != 0
     assert out.count("training folder, seed 0") == 1  # only the first process shows what it does
     assert err.count("Stopped: another process of this run has ended or does not answer") == 1
-    assert f"go on with: pads train --resume {run}" in err
+    assert f"; saved at step 5 of 20, go on with: pads train --resume {run}" in err
     assert err.count("Traceback") == 1  # torchrun's own
 
-    process = torchrun(2, "train", "--resume", str(run))
+    process = torchrun(2, "-m", "pads", "train", "--resume", str(run))
     wait_for_steps(run, len((run / "events.jsonl").read_bytes().splitlines()) + 2, process)
     os.killpg(process.pid, signal.SIGINT)
     out, err = finished(process)
@@ -593,16 +612,10 @@ def test_torchrun_with_a_killed_process_then_ctrl_c_then_to_the_end(photos, by_t
     assert_the_same(run, by_two[0])
 
 
-def process_of(rank: int, torchrun: subprocess.Popen) -> int:
-    """The process that torchrun gave this rank."""
-    for child in Path(f"/proc/{torchrun.pid}/task/{torchrun.pid}/children").read_text().split():
-        if f"RANK={rank}".encode() in Path(f"/proc/{child}/environ").read_bytes().split(b"\0"):
-            return int(child)
-    raise AssertionError(f"torchrun has no process of rank {rank}")
-
-
 def test_torchrun_tells_a_mistake_once(photos, tmp_path):
-    process = torchrun(2, *arguments_of(photos, tmp_path / "run"), "--set", "data.classes_per_batch=3")
+    process = torchrun(
+        2, "-m", "--", "pads", *arguments_of(photos, tmp_path / "run"), "--set", "data.classes_per_batch=3"
+    )
     out, err = finished(process)
     assert process.returncode != 0
     assert out == ""

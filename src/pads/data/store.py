@@ -184,7 +184,7 @@ def decoded_once(load: Callable[[], ImageStore], team: Team) -> ImageStore:
     with tempfile.TemporaryDirectory(prefix="pads-") as folder:
         store, path = team.once_per_machine(lambda: written(load(), Path(folder) / "pixels.npy"))
         store = replace(store, pixels=mapped(np.load(path, mmap_mode="r")), is_on_disk=True)
-        team.lead(lambda: None)  # all have mapped it: the file may lose its name
+        team.any(False)  # when all have come here, all have mapped it, and the file may lose its name
     return store
 
 
@@ -197,7 +197,7 @@ def written(store: ImageStore, path: Path) -> tuple[ImageStore, Path]:
             f"the decoded images cannot be written to {path} for the other processes ({error.strerror}): decode them once "
             "for all with `pads prepare`, or set TMPDIR to a folder with room."
         ) from error
-    return replace(store, pixels=store.pixels[:0]), path
+    return replace(store, pixels=torch.empty(0)), path  # a part of the pixels would be sent with all of them
 
 
 def place_store(
