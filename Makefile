@@ -10,7 +10,7 @@ demo: $(VENV)/.demo  ## train on emoji with the adaptive sampler and print how g
 	@$(BIN)/pads train emoji-pads
 
 test: $(VENV)/.dev $(VENV)/.browser  ## the whole suite
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 slow: $(VENV)/.dev  ## what takes minutes: the full demo and its bounds
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
