@@ -9,7 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from pads.data import ImageList, decode, load_store, read_stored, squeeze
+from pads.data import ImageList, decode, load_store, read_stored, resample, squeeze, whole_boxes
+from pads.data.store import are_turned
 from pads.errors import UserError
 
 Save = Callable[..., Path]
@@ -243,3 +244,14 @@ def test_a_store_moves_to_a_device_as_a_whole(save_image: Save) -> None:
     assert {moved.pixels.device.type, moved.sizes_N2.device.type, moved.labels_N.device.type} == {"meta"}
     assert moved.images is store.images
     assert store.pixels.device.type == "cpu"
+
+
+def test_a_nearly_square_jpeg_lies_as_its_size_says(tmp_path):
+    """Decoded at an eighth, 801 x 804 pixels are 101 x 101; what counts is the size of the original."""
+    pixels = np.zeros((804, 801, 3), np.uint8)
+    pixels[:400] = 255  # the upper half is white
+    Image.fromarray(pixels).save(tmp_path / "tall.jpg")
+    stored, size = read_stored(tmp_path / "tall.jpg", 12, 4 / 3)
+    sizes_B2, pixels_BCHW = torch.tensor([size]), torch.from_numpy(stored)[None]
+    image = resample(pixels_BCHW, whole_boxes(sizes_B2), 8, turned_B=are_turned(sizes_B2, stored.shape))[0]
+    assert image[:, :3].min() > 0.9 and image[:, 5:].max() < 0.1

@@ -325,7 +325,7 @@ def read_stored(
 ) -> tuple[np.ndarray, tuple[int, int]]:
     """One image exactly as the store keeps it, with the width and height of the original."""
     image, original = decoded(source, box, min_side=2 * stored_shape(size, ratio)[2])
-    return squeeze(image, size, ratio), original
+    return squeeze(image, size, ratio, original), original
 
 
 def decode(source: Source, box: Box | None = None) -> Image.Image:
@@ -333,10 +333,14 @@ def decode(source: Source, box: Box | None = None) -> Image.Image:
     return decoded(source, box, min_side=None)[0]
 
 
-def squeeze(image: Image.Image, size: int, ratio: float = 1.0) -> np.ndarray:
-    """The whole picture in the shape of the store, whatever its proportions: (3, size, size * ratio) uint8."""
+def squeeze(image: Image.Image, size: int, ratio: float = 1.0, original: tuple[int, int] | None = None) -> np.ndarray:
+    """The whole picture in the shape of the store, whatever its proportions: (3, size, size * ratio) uint8.
+
+    original: width and height by which `are_turned` will judge; a draft of a nearly square picture may be square.
+    """
     _, shorter, longer = stored_shape(size, ratio)
-    is_turned = longer > shorter and image.height > image.width
+    width, height = original or image.size
+    is_turned = longer > shorter and height > width
     # Lanczos keeps the detail that the resampling of a crop needs later.
     squeezed = image.resize((shorter, longer) if is_turned else (longer, shorter), Image.Resampling.LANCZOS)
     return np.ascontiguousarray(np.asarray(squeezed).transpose((2, 1, 0) if is_turned else (2, 0, 1)))
