@@ -87,7 +87,7 @@ def is_script(words):
 
 
 KINDS = {"pads": is_pads, "pip": is_installed, "make": is_made, "python": is_script}
-KINDS |= dict.fromkeys(("npm", "ray", "hf"), lambda words: None)  # other people's
+KINDS |= dict.fromkeys(("npm", "ray", "hf", "curl"), lambda words: None)  # other people's
 
 
 # -- what a beginner types ---------------------------------------------------------------------------------------------
