@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test slow lint format benchmarks clean
+.PHONY: demo test slow gpu lint format docs benchmarks clean
 
 demo: $(VENV)/.demo  ## train on emoji with the adaptive sampler and print how good it became
 	@$(BIN)/pads train emoji-pads
@@ -15,6 +15,9 @@ test: $(VENV)/.dev $(VENV)/.browser  ## the whole suite
 slow: $(VENV)/.dev  ## what takes minutes: the full demo and its bounds
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
 
+gpu: $(VENV)/.dev  ## what only a GPU can show, on a machine that has one
+	$(BIN)/python -m pytest -m gpu
+
 lint: $(VENV)/.dev  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -23,6 +26,9 @@ lint: $(VENV)/.dev  ## style and types
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/.dev  ## the documentation site, into docs/_build
+	$(BIN)/sphinx-build -q -W --keep-going docs docs/_build
 
 benchmarks: $(VENV)/.dev  ## every speed claim as a ratio against its peer
 	for script in benchmarks/*.py; do OMP_NUM_THREADS=1 $(BIN)/python $$script || exit 1; done
@@ -44,7 +50,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing pads and its test tools into $(VENV) (once) ..."
 	$(INSTALL) torch
-	$(INSTALL) --editable '.[demo,track,plots,umap,faiss,serve,export,pml,hub,ray,dev]'
+	$(INSTALL) --editable '.[demo,track,plots,umap,faiss,serve,export,pml,hub,ray,docs,dev]'
 	@touch $@
 
 # The pages are tested in a real browser; where there is no apt, its tests say that they did not run.

@@ -1,6 +1,6 @@
 """What a store costs: R@k of a network that was not trained for CUB200-2011, by Pillow from the files and from a store.
 
-    python tools/store_recall.py --data CUB --weights resnet50_he_imagenet1k.safetensors --size 288 [--every 10]
+    python tools/store_recall.py --data CUB --weights resnet50_he_imagenet1k.safetensors [--size 320 --ratio 1.3333] [--every 10]
 
 Pooled features of `resnet50-he`, unit length, shorter side 256 and centre crop 224, on the test half of the classes. About
 ten minutes on one core for each of the two rows; --every 10 takes every tenth class.
@@ -33,7 +33,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--weights", type=Path, required=True)
-    parser.add_argument("--size", type=int, default=288, help="pixels on a side of the store")
+    parser.add_argument("--size", type=int, default=Data.store_size, help="pixels of the shorter side of the store")
+    parser.add_argument("--ratio", type=float, default=Data.store_ratio, help="the longer side over the shorter")
     parser.add_argument("--every", type=int, default=1, help="take every n-th class")
     options = parser.parse_args()
     test = DATASETS["cub200"](options.data).test
@@ -46,9 +47,9 @@ def main() -> None:
         return F.normalize(backbone(images_BCHW), dim=1)
 
     print(f"{len(test):,} images by Pillow:", evaluate(features, by_pillow(test), METRICS), flush=True)
-    preprocessing = Preprocessing.of(Data(store_size=options.size), Network())
-    view = View.of(load_store(test, options.size), np.arange(len(test)), preprocessing)
-    print(f"from a store of {options.size} pixels:", evaluate(features, view, METRICS))
+    preprocessing = Preprocessing.of(Data(store_size=options.size, store_ratio=options.ratio), Network())
+    view = View.of(load_store(test, options.size, options.ratio), np.arange(len(test)), preprocessing)
+    print(f"from a store of {options.size} pixels, ratio {options.ratio:.3g}:", evaluate(features, view, METRICS))
 
 
 def by_pillow(images: ImageList, batch: int = 32) -> Iterator[tuple[Tensor, Tensor]]:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from pads.config import Config, Part, Sampling
 from pads.data.benchmark import ImageList
-from pads.data.store import ImageStore
+from pads.data.store import ImageStore, stored_shape
 from pads.data.views import Preprocessing, View, Views, load_views
 from pads.evaluate import evaluate
 from pads.parts import build_optimiser, check, make_curriculum, pick_device, set_learning_rates, start_network
@@ -161,8 +161,9 @@ def wait(device: torch.device) -> None:
 
 def noise(config: Config, device: torch.device, num_images: int) -> Views:
     """Made-up images in the shape of CUB200-2011, for a machine that has no data."""
-    generator, size = torch.Generator(device).manual_seed(0), config.data.store_size
-    pixels = torch.randint(0, 256, (num_images, 3, size, size), dtype=torch.uint8, device=device, generator=generator)
+    generator = torch.Generator(device).manual_seed(0)
+    shape = (num_images, *stored_shape(config.data.store_size, config.data.store_ratio))
+    pixels = torch.randint(0, 256, shape, dtype=torch.uint8, device=device, generator=generator)
     num_classes = max(2, min(100, num_images // 28))
     labels = torch.arange(num_images) % num_classes
     images = ImageList(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import pads
-from pads.config import Config, lookup, to_json, with_settings
+from pads.config import Config, Data, lookup, to_json, with_settings
 from pads.errors import UserError
 from pads.recipes import RECIPES
 
@@ -149,7 +149,12 @@ def add_prepare(commands: Commands) -> None:
     prepare.add_argument("dataset", metavar="DATASET", help="cub200, cars196, sop, inshop, folder or csv")
     prepare.add_argument("--data", metavar="DIR", required=True, help="where the images are")
     prepare.add_argument("--out", metavar="DIR", help="the store to make (default: hidden, beside the images)")
-    prepare.add_argument("--size", type=int, default=288, help="pixels on a side (default: 288)")
+    prepare.add_argument(
+        "--size", type=int, default=Data.store_size, help="pixels of the shorter side (default: %(default)s)"
+    )
+    prepare.add_argument(
+        "--ratio", type=float, default=Data.store_ratio, help="the longer side over the shorter (default: 4/3)"
+    )
     prepare.add_argument("--skip-bad-images", action="store_true", help="go on without images that cannot be read")
     prepare.set_defaults(command=prepare_command)
 
@@ -292,6 +297,7 @@ def prepare_command(options: argparse.Namespace) -> None:
             options.data,
             options.out,
             size=options.size,
+            ratio=options.ratio,
             skip_bad_images=options.skip_bad_images,
             progress=show,
         )

@@ -37,8 +37,10 @@ class Data:
     """Pixels on a side of what the network sees."""
     resize: int = 256
     """The shorter side, from which evaluation cuts the centre; the side of the square from which `resize and crop` cuts."""
-    store_size: int = 288
-    """Pixels on a side of the square that each image is kept in."""
+    store_size: int = 320
+    """Pixels of the shorter side of what is kept of each image."""
+    store_ratio: float = 4 / 3
+    """The longer side over the shorter of what is kept: that of most photographs, or 1 for squares."""
     augmentation: str = "resize and crop"
     """The crop in training: `resize and crop` (the paper), `random resized crop` (the authors' code), or `none`."""
     flip: bool = True

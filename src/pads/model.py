@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pads.config import Config, lookup
-from pads.data.store import read_square
+from pads.data.store import read_stored
 from pads.data.views import Preprocessing, load_views
 from pads.errors import UserError
 from pads.evaluate import evaluate
@@ -41,8 +41,9 @@ class Model:
         return torch.cat(vectors) if vectors else torch.empty(0, self.config.network.embedding_dim)
 
     def _embed_batch(self, images: Iterable[Any], device: torch.device) -> Tensor:
-        squares, sizes = zip(*(read_square(image, self.preprocessing.store_size) for image in images), strict=True)
-        pixels_BCHW = torch.stack([torch.as_tensor(square) for square in squares]).to(device)
+        size, ratio = self.preprocessing.store_size, self.preprocessing.store_ratio
+        stored, sizes = zip(*(read_stored(image, size, ratio) for image in images), strict=True)
+        pixels_BCHW = torch.stack([torch.as_tensor(pixels) for pixels in stored]).to(device)
         return self.network(self.preprocessing.for_evaluation(pixels_BCHW, torch.tensor(sizes, device=device))).cpu()
 
 

@@ -113,6 +113,7 @@ AT_LEAST = {
     "data.samples_per_class": 2,
     "data.image_size": 1,
     "data.store_size": 1,
+    "data.store_ratio": 1,
     "network.embedding_dim": 1,
     "optimiser.learning_rate": 0,
     "optimiser.loss_learning_rate": 0,

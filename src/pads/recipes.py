@@ -37,6 +37,7 @@ def emoji_udist() -> Config:
             image_size=32,
             resize=36,
             store_size=36,
+            store_ratio=1.0,
             flip=False,  # a mirrored arrow is another emoji
             classes_per_batch=56,
             samples_per_class=2,

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from pads.config import Config, build, from_json, to_json, with_settings
+from pads.data.store import stored_shape
 from pads.data.views import Preprocessing
 from pads.losses import LOSSES
 from pads.parts import build_network, check, make_curriculum
@@ -42,8 +43,8 @@ def test_the_parts_of_every_recipe_can_be_built_and_work_together(name, generato
     network, curriculum = build_network(config).eval(), make_curriculum(config)
     loss_fn = build(LOSSES, config.loss, "loss", num_classes=4)
     preprocessing = Preprocessing.of(config.data, config.network)
-    store_size = config.data.store_size
-    pixels = torch.randint(256, (2, 3, store_size, store_size), dtype=torch.uint8, generator=generator)
+    shape = stored_shape(config.data.store_size, config.data.store_ratio)
+    pixels = torch.randint(256, (2, *shape), dtype=torch.uint8, generator=generator)
     images = preprocessing.for_training(pixels, torch.tensor([[100, 80], [60, 90]]), generator)
     assert images.shape == (2, 3, config.data.image_size, config.data.image_size)
     with torch.no_grad():

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from pads.data import ImageList, decode, load_store, read_square, squeeze
+from pads.data import ImageList, decode, load_store, read_stored, squeeze
 from pads.errors import UserError
 
 Save = Callable[..., Path]
@@ -85,7 +85,7 @@ def test_pictures_are_put_upright(tmp_path: Path, orientation: int) -> None:
     exif[0x0112] = orientation
     stored.save(tmp_path / "a.png", exif=exif)
     assert np.array_equal(np.asarray(decode(tmp_path / "a.png")), np.asarray(upright))
-    assert read_square(tmp_path / "a.png", 8)[1] == (24, 16)
+    assert read_stored(tmp_path / "a.png", 8)[1] == (24, 16)
 
 
 def test_a_box_is_cut_out_of_the_upright_picture_and_clipped_to_it() -> None:
@@ -94,7 +94,7 @@ def test_a_box_is_cut_out_of_the_upright_picture_and_clipped_to_it() -> None:
     assert np.array_equal(np.asarray(decode(picture, (2, 3, 10, 8))), pixels[3:8, 2:10])
     assert np.array_equal(np.asarray(decode(picture, (20, 10, 99, 99))), pixels[10:, 20:])
     assert decode(picture, np.full(4, np.nan)).size == (24, 16)
-    assert read_square(picture, 8, (2, 3, 10, 8))[1] == (8, 5)
+    assert read_stored(picture, 8, box=(2, 3, 10, 8))[1] == (8, 5)
     with pytest.raises(UserError, match=r"its box \(30.0, 0.0, 40.0, 5.0\) is outside its 24 x 16 pixels"):
         decode(picture, (30, 0, 40, 5))
 
@@ -131,7 +131,7 @@ def test_squeezing_is_channels_first_square_and_antialiased() -> None:
 
 def test_a_large_jpeg_read_faster_looks_the_same(tmp_path: Path) -> None:
     smooth_picture(1203, 805).save(tmp_path / "large.jpg", quality=95)
-    fast, size = read_square(tmp_path / "large.jpg", 48)
+    fast, size = read_stored(tmp_path / "large.jpg", 48)
     slow = squeeze(decode(tmp_path / "large.jpg"), 48)
     assert size == (1203, 805)
     assert np.abs(fast.astype(int) - slow).mean() < 2  # of 255

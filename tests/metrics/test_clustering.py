@@ -137,6 +137,19 @@ def test_restarts_are_the_runs_of_their_seeds():
     assert nmi(embeddings_ND, labels_N, seed=5, num_restarts=3).item() == pytest.approx(sum(values) / 3)
 
 
+def test_restarts_side_by_side_are_the_restarts_one_by_one():
+    """On a GPU all restarts take each step together."""
+    from pads.metrics.clustering import _lloyd, _lloyd_side_by_side, _starts, start_draws
+
+    embeddings_ND, _ = mixture(300, 8, 12, 1.0)
+    centroids_RCD = embeddings_ND[_starts(embeddings_ND, start_draws(12, [0, 1, 2], embeddings_ND.device))]
+    centroids_RCD[1, 3] = 100.0  # far from everything: it wins no image and keeps its place
+    together_RN = _lloyd_side_by_side(embeddings_ND, centroids_RCD, 15)
+    alone_RN = torch.stack([_lloyd(embeddings_ND, centroids_CD, 15) for centroids_CD in centroids_RCD])
+    assert torch.equal(together_RN, alone_RN)
+    assert 3 not in together_RN[1]
+
+
 def test_starts_spread_over_well_separated_groups():
     centres_CD = 100 * torch.eye(12)
     embeddings_ND = centres_CD.repeat(10, 1) + 0.01 * torch.randn(120, 12, generator=torch.Generator().manual_seed(0))

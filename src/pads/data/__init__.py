@@ -22,7 +22,7 @@ from pads.data.folder import folder
 from pads.data.inshop import inshop
 from pads.data.sop import sop
 from pads.data.splits import Roles, split_roles
-from pads.data.store import ImageStore, decode, load_store, place_store, read_square, squeeze
+from pads.data.store import ImageStore, decode, load_store, place_store, read_stored, squeeze
 from pads.data.table import table
 
 DATASETS: dict[str, Callable[..., Benchmark]] = {
@@ -55,7 +55,7 @@ __all__ = [
     "normalise",
     "place_store",
     "random_resized_crop_boxes",
-    "read_square",
+    "read_stored",
     "resample",
     "resize_and_crop_boxes",
     "sop",

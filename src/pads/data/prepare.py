@@ -1,18 +1,19 @@
-"""Decoding once for all runs: a data set as a folder of squares that a run maps into memory.
+"""Decoding once for all runs: a data set as a folder of pixels that a run maps into memory.
 
-    pixels.npy     (N, 3, S, S) uint8: the images of train, then of test, then of selection if the data set has one
+    pixels.npy     (N, 3, S, L) uint8: the images of train, then of test, then of selection if the data set has one
     chunks.jsonl   a line per finished chunk of images: what it was made of, its checksum, the sizes of the originals
     store.json     what the images are: data set, splits, classes, paths; written last, so that it marks a whole store
 
 Such a folder needs the originals no more: copied elsewhere, it is `--data STORE` for the data set it was made of.
 
-Dimensions: N images, S pixels on a side.
+Dimensions: N images, S pixels of the shorter side, L of the longer.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import multiprocessing
 import os
 import shutil
@@ -30,7 +31,7 @@ import torch
 from pads.config import Data, call, lookup
 from pads.data import DATASETS
 from pads.data.benchmark import Benchmark, ImageList, QueryGallery
-from pads.data.store import BadImage, ImageStore, check_bad_images, read_square
+from pads.data.store import BadImage, ImageStore, check_bad_images, read_stored, stored_shape
 from pads.errors import UserError
 
 PIXELS, CHUNKS, STORE = "pixels.npy", "chunks.jsonl", "store.json"
@@ -70,8 +71,10 @@ class Prepared:
     """Of chunks.jsonl, by the number of the chunk."""
 
     @property
-    def size(self) -> int:
-        return int(self.contents["size"])
+    def shape(self) -> tuple[int, int, int]:
+        """Of an image; the first stores were squares and did not say so."""
+        size = int(self.contents["size"])
+        return (3, size, int(self.contents.get("longer", size)))
 
     def store(self, images: ImageList, *, skip_bad_images: bool = False) -> ImageStore:
         """The images of one split of the benchmark, mapped from the file."""
@@ -106,13 +109,14 @@ class Prepared:
 def read_data(data: Data) -> tuple[Benchmark, Prepared | None]:
     """The data set of a config, and its prepared store if there is one; a note says which, or why it is not used."""
     root = None if data.root is None else Path(data.root).expanduser()
+    shape = stored_shape(data.store_size, data.store_ratio)
     if root is not None and (root / PIXELS).is_file():
         prepared = open_prepared(root)
-        check_is_of(prepared, data.name, data.options, data.store_size)
+        check_is_of(prepared, data.name, data.options, shape)
         return prepared.benchmark, prepared
     given = {} if root is None else {"root": root}
     benchmark = call(lookup(DATASETS, data.name, "data set"), data.options, "data.options", **given)
-    place = None if root is None else usual_place(data.name, root, data.store_size)
+    place = None if root is None else usual_place(data.name, root, shape)
     if root is None or place is None or not (place / STORE).is_file():
         return benchmark, None
     prepared = open_prepared(place, base_of(root))
@@ -133,21 +137,22 @@ def open_prepared(path: Path, base: Path | None = None) -> Prepared:
     benchmark = benchmark_of(contents, base or path)
     prepared = Prepared(path, benchmark, contents, read_log(path))
     num_all = sum(len(images) for images in split_lists(benchmark).values())
-    if not has_shape(path, square_shape(num_all, prepared.size)) or len(prepared.sizes) != num_all:
+    if not has_shape(path, (num_all, *prepared.shape)) or len(prepared.sizes) != num_all:
         raise UserError(f"the store {path} is damaged: its files do not fit together; run `pads prepare` again.")
     return prepared
 
 
-def check_is_of(prepared: Prepared, name: str, options: Mapping[str, Any], size: int) -> None:
+def check_is_of(prepared: Prepared, name: str, options: Mapping[str, Any], shape: tuple[int, int, int]) -> None:
     contents, path = prepared.contents, prepared.path
     if contents["dataset"] != name:
         raise UserError(f"the store {path} holds {contents['dataset']}, not {name}.")
     if contents["options"] != dict(options):
         raise UserError(f"the store {path} was made with the options {contents['options']}, not {dict(options)}.")
-    if prepared.size != size:
+    if prepared.shape != shape:
+        _, shorter, longer = prepared.shape
         raise UserError(
-            f"the store {path} was made with {prepared.size} pixels on a side, not {size}; take it with "
-            f"--set data.store_size={prepared.size}, or prepare another."
+            f"the store {path} was made with {shorter} x {longer} pixels, not {shape[1]} x {shape[2]}; take it with "
+            f"--set data.store_size={shorter} --set data.store_ratio={longer / shorter:.5g}, or prepare another."
         )
 
 
@@ -156,9 +161,9 @@ def is_fresh(prepared: Prepared, benchmark: Benchmark, root: Path) -> bool:
     return all(prepared.log[chunk.number]["source"] == chunk.source for chunk in chunks)
 
 
-def usual_place(name: str, root: Path, size: int) -> Path:
+def usual_place(name: str, root: Path, shape: tuple[int, int, int]) -> Path:
     """Beside the images, so that `--data DIR` finds it; hidden, so that it is not taken for a class."""
-    return base_of(root) / f".pads-{name}-{size}"
+    return base_of(root) / f".pads-{name}-{shape[1]}x{shape[2]}"
 
 
 def base_of(root: Path) -> Path:
@@ -173,7 +178,8 @@ def prepare(
     root: str | Path,
     out: str | Path | None = None,
     *,
-    size: int = 288,
+    size: int = Data.store_size,
+    ratio: float = Data.store_ratio,
     options: Mapping[str, Any] | None = None,
     skip_bad_images: bool = False,
     num_workers: int | None = None,
@@ -188,19 +194,23 @@ def prepare(
     tell = progress or (lambda what, done, total: None)
     num_workers = num_workers or os.cpu_count() or 1
     if size < 1:
-        raise UserError(f"--size is {size}: pixels on a side, at least 1.")
+        raise UserError(f"--size is {size}: pixels of the shorter side, at least 1.")
+    if not 1 <= ratio < math.inf:
+        raise UserError(f"--ratio is {ratio}: the longer side over the shorter, at least 1.")
+    shape = stored_shape(size, ratio)
     if (root / PIXELS).is_file():
-        return check_alone(root, name, options, size, num_workers, tell)
+        return check_alone(root, name, options, shape, num_workers, tell)
     benchmark = call(lookup(DATASETS, name, "data set"), options, "data.options", root=root)
-    path = usual_place(name, root, size) if out is None else Path(out).expanduser()
+    path = usual_place(name, root, shape) if out is None else Path(out).expanduser()
     chunks = chunks_of(benchmark, base_of(root))
-    log = started(path, chunks, size)
+    log = started(path, chunks, shape)
     fill(path, chunks, log, num_workers, tell)
     contents = {
         "format": FORMAT,
         "dataset": name,
         "options": options,
-        "size": size,
+        "size": shape[1],
+        "longer": shape[2],
         "notes": benchmark.notes,
         "splits": described(benchmark, base_of(root)),
     }
@@ -211,19 +221,24 @@ def prepare(
 
 
 def check_alone(
-    path: Path, name: str, options: Mapping[str, Any], size: int, num_workers: int, tell: Progress
+    path: Path,
+    name: str,
+    options: Mapping[str, Any],
+    shape: tuple[int, int, int],
+    num_workers: int,
+    tell: Progress,
 ) -> Prepared:
     """A store without its originals can be checked, not mended."""
     prepared = open_prepared(path)
-    check_is_of(prepared, name, options, size)
+    check_is_of(prepared, name, options, shape)
     if broken_chunks(path, prepared.log, num_workers, tell):
         raise UserError(f"the store {path} is damaged: its pixels do not fit their checksums; copy it again.")
     return prepared
 
 
-def started(path: Path, chunks: Sequence[Chunk], size: int) -> dict[int, dict[str, Any]]:
+def started(path: Path, chunks: Sequence[Chunk], image_shape: tuple[int, int, int]) -> dict[int, dict[str, Any]]:
     """Makes the files, or finds them; returns what is in the log of the chunks that need not be made again."""
-    shape = square_shape(num_images(chunks), size)
+    shape = (num_images(chunks), *image_shape)
     sources = {chunk.number: chunk.source for chunk in chunks}
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -263,11 +278,12 @@ def fill(path: Path, chunks: Sequence[Chunk], log: dict[int, dict[str, Any]], nu
 def decode_chunk(path: Path, chunk: Chunk) -> dict[str, Any]:
     """Writes the chunk's pixels; its line in the log, which is written once they are."""
     array = pixels_of(path)
+    _, shorter, longer = array.shape[1:]
     pixels = np.zeros((len(chunk.paths), *array.shape[1:]), dtype=np.uint8)
     sizes, bad = [[0, 0] for _ in chunk.paths], {}
     for index, (image, box) in enumerate(zip(chunk.paths, chunk.boxes, strict=True)):
         try:
-            pixels[index], (width, height) = read_square(image, array.shape[-1], box)
+            pixels[index], (width, height) = read_stored(image, shorter, longer / shorter, box)
             sizes[index] = [width, height]
         except BadImage as error:
             bad[str(chunk.first + index)] = f"{error.name} ({error.reason})"
@@ -326,7 +342,7 @@ def check_room(path: Path, num_bytes: int) -> None:
     if free < num_bytes:
         raise UserError(
             f"the store needs {num_bytes / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free at {path}; "
-            "say where there is room with --out DIR, or keep smaller squares with --size."
+            "say where there is room with --out DIR, or keep smaller images with --size."
         )
 
 
@@ -406,10 +422,6 @@ def name_below(base: Path, path: Path) -> str:
 
 def num_images(chunks: Sequence[Chunk]) -> int:
     return sum(len(chunk.paths) for chunk in chunks)
-
-
-def square_shape(num: int, size: int) -> tuple[int, ...]:
-    return (num, 3, size, size)
 
 
 def pixels_of(path: Path) -> np.memmap:

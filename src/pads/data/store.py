@@ -1,9 +1,10 @@
-"""Every image decoded once, into one array of squares.
+"""Every image decoded once, into one array of one shape.
 
-An image is kept squeezed to size x size with its original width and height beside it, so that a crop in the original
-proportions is a rectangle of the square (`augment.py`), and a batch is an index into one tensor: no data loader.
+An image is kept squeezed to that shape with its original width and height beside it, so that a crop in the original
+proportions is a rectangle of what is kept (`augment.py`), and a batch is an index into one tensor: no data loader. Where
+the shape is not a square, upright pictures are laid on their side, so that both sides keep about the same detail.
 
-Dimensions: N images, S pixels on a side.
+Dimensions: N images, S pixels of the shorter side, L of the longer.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class ImageStore:
     """Decoded images, ready to be indexed on any device."""
 
     pixels: Tensor
-    """(N, 3, S, S) uint8."""
+    """(N, 3, S, L) uint8."""
     sizes_N2: Tensor
     """Width and height of each original, int64."""
     labels_N: Tensor
@@ -109,20 +110,21 @@ def one_ahead(load: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
 def load_store(
     images: ImageList,
     size: int,
+    ratio: float = 1.0,
     *,
     skip_bad_images: bool = False,
     num_workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> ImageStore:
     """Decode all images with threads (Pillow works outside Python's lock); progress is told (done, all)."""
-    pixels_N3SS = np.empty((len(images), 3, size, size), dtype=np.uint8)
+    pixels_N3SL = np.empty((len(images), *stored_shape(size, ratio)), dtype=np.uint8)
     sizes_N2 = np.zeros((len(images), 2), dtype=np.int64)
 
     def load(index: int) -> str | None:
         """Fill in one image; the reason if it cannot be read."""
         box = None if images.boxes is None else images.boxes[index]
         try:
-            pixels_N3SS[index], sizes_N2[index] = read_square(images.paths[index], size, box)
+            pixels_N3SL[index], sizes_N2[index] = read_stored(images.paths[index], size, ratio, box)
         except BadImage as error:
             return f"{error.name} ({error.reason})"
         return None
@@ -139,10 +141,10 @@ def load_store(
     check_bad_images(bad_images, len(kept), skip_bad_images)
     if bad_images:
         for position, index in enumerate(kept):  # in place: a second array might not fit into memory
-            pixels_N3SS[position] = pixels_N3SS[index]
+            pixels_N3SL[position] = pixels_N3SL[index]
         images = images.subset(kept)
     return ImageStore(
-        pixels=torch.from_numpy(pixels_N3SS[: len(kept)]),
+        pixels=torch.from_numpy(pixels_N3SL[: len(kept)]),
         sizes_N2=torch.from_numpy(sizes_N2[kept]),
         labels_N=torch.from_numpy(images.labels.copy()),
         images=images,
@@ -250,10 +252,22 @@ def reason(error: Exception) -> str:
     return (str(error) or type(error).__name__).partition("\n")[0].rstrip(".")
 
 
-def read_square(source: Source, size: int, box: Box | None = None) -> tuple[np.ndarray, tuple[int, int]]:
-    """One image exactly as the store keeps it, (3, size, size), with the width and height of the original."""
-    image, original = decoded(source, box, min_side=2 * size)
-    return squeeze(image, size), original
+def stored_shape(size: int, ratio: float = 1.0) -> tuple[int, int, int]:
+    """Channels, shorter and longer side of what is kept of an image."""
+    return (3, size, round(size * ratio))
+
+
+def are_turned(sizes_N2: Tensor, shape: Sequence[int]) -> Tensor | None:
+    """Which pictures of these widths and heights lie on their side in a store of this shape; None in a square one."""
+    return None if shape[-1] == shape[-2] else sizes_N2[:, 1] > sizes_N2[:, 0]
+
+
+def read_stored(
+    source: Source, size: int, ratio: float = 1.0, box: Box | None = None
+) -> tuple[np.ndarray, tuple[int, int]]:
+    """One image exactly as the store keeps it, with the width and height of the original."""
+    image, original = decoded(source, box, min_side=2 * stored_shape(size, ratio)[2])
+    return squeeze(image, size, ratio), original
 
 
 def decode(source: Source, box: Box | None = None) -> Image.Image:
@@ -261,11 +275,13 @@ def decode(source: Source, box: Box | None = None) -> Image.Image:
     return decoded(source, box, min_side=None)[0]
 
 
-def squeeze(image: Image.Image, size: int) -> np.ndarray:
-    """The whole picture as a square, whatever its proportions: (3, size, size) uint8."""
-    # Lanczos keeps the detail that the bilinear resample of a crop needs later.
-    square = image.resize((size, size), Image.Resampling.LANCZOS)
-    return np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
+def squeeze(image: Image.Image, size: int, ratio: float = 1.0) -> np.ndarray:
+    """The whole picture in the shape of the store, whatever its proportions: (3, size, size * ratio) uint8."""
+    _, shorter, longer = stored_shape(size, ratio)
+    is_turned = longer > shorter and image.height > image.width
+    # Lanczos keeps the detail that the resampling of a crop needs later.
+    squeezed = image.resize((shorter, longer) if is_turned else (longer, shorter), Image.Resampling.LANCZOS)
+    return np.ascontiguousarray(np.asarray(squeezed).transpose((2, 1, 0) if is_turned else (2, 0, 1)))
 
 
 def decoded(source: Source, box: Box | None, min_side: int | None) -> tuple[Image.Image, tuple[int, int]]:

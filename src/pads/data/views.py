@@ -19,7 +19,7 @@ from pads.data.augment import AUGMENTATIONS, centre_boxes, normalise, resample
 from pads.data.benchmark import ImageList, QueryGallery, counted, listed
 from pads.data.prepare import Prepared, read_data
 from pads.data.splits import split_roles
-from pads.data.store import ImageStore, load_store, place_store
+from pads.data.store import ImageStore, are_turned, load_store, place_store
 from pads.errors import UserError
 
 Watch = Callable[[str, int, Mapping[str, Any]], None]
@@ -34,6 +34,7 @@ class Preprocessing:
     image_size: int
     resize: int
     store_size: int
+    store_ratio: float
     augmentation: str
     flip: bool
     mean: tuple[float, float, float]
@@ -48,6 +49,7 @@ class Preprocessing:
             data.image_size,
             data.resize,
             data.store_size,
+            data.store_ratio,
             data.augmentation,
             data.flip,
             network.mean,
@@ -63,32 +65,34 @@ class Preprocessing:
         flips_B = None
         if self.flip:
             flips_B = torch.rand(len(sizes_B2), device=sizes_B2.device, generator=generator) < 0.5
-        return self.resampled(pixels_BCHW, boxes_B4, flips_B)
+        return self.resampled(pixels_BCHW, sizes_B2, boxes_B4, flips_B)
 
     def for_evaluation(self, pixels_BCHW: Tensor, sizes_B2: Tensor) -> Tensor:
         """The centre of the picture."""
         boxes_B4 = centre_boxes(sizes_B2, resize=self.resize, crop=self.image_size)
-        return self.resampled(pixels_BCHW, boxes_B4, None)
+        return self.resampled(pixels_BCHW, sizes_B2, boxes_B4, None)
 
-    def resampled(self, pixels_BCHW: Tensor, boxes_B4: Tensor, flips_B: Tensor | None) -> Tensor:
+    def resampled(self, pixels_BCHW: Tensor, sizes_B2: Tensor, boxes_B4: Tensor, flips_B: Tensor | None) -> Tensor:
         cut_out = compiled_cut_out() if self.compiled and pixels_BCHW.is_cuda else cut_out_boxes
-        return cut_out(pixels_BCHW, boxes_B4, flips_B, self.image_size, self.mean, self.std)
+        turned_B = are_turned(sizes_B2, pixels_BCHW.shape)
+        return cut_out(pixels_BCHW, boxes_B4, turned_B, flips_B, self.image_size, self.mean, self.std)
 
 
 def cut_out_boxes(
     pixels_BCHW: Tensor,
     boxes_B4: Tensor,
+    turned_B: Tensor | None,
     flips_B: Tensor | None,
     size: int,
     mean: tuple[float, ...],
     std: tuple[float, ...],
 ) -> Tensor:
-    return normalise(resample(pixels_BCHW, boxes_B4, size, flips_B=flips_B), mean, std)
+    return normalise(resample(pixels_BCHW, boxes_B4, size, turned_B=turned_B, flips_B=flips_B), mean, std)
 
 
 @functools.cache
 def compiled_cut_out() -> Callable[..., Tensor]:
-    """Compiled, the pixels are never written out as floats: one kernel reads bytes and writes the network's input."""
+    """Compiled, what surrounds the two matrix products is one kernel each."""
     return torch.compile(cut_out_boxes, dynamic=False)
 
 
@@ -204,6 +208,7 @@ def decoder(
             store = load_store(
                 images,
                 data.store_size,
+                data.store_ratio,
                 skip_bad_images=data.skip_bad_images,
                 progress=lambda done, total: watch("decoding", done, {"total": total, "what": what}),
             )

@@ -15,6 +15,9 @@ from pads.errors import UserError
 from pads.metrics.neighbours import full_precision, nearest
 from pads.speed import Replayed
 
+SIDE_BY_SIDE = 2**25
+"""Restarts x clusters x images up to which restarts run at once on a GPU: a tenth of a gigabyte."""
+
 
 def nmi(
     embeddings_ND: Tensor, labels_N: Tensor, *, seed: int = 0, num_restarts: int = 3, num_clusters: int | None = None
@@ -43,6 +46,8 @@ def k_means_restarts(
 def _assignments(embeddings_ND: Tensor, draws_CRL: Tensor, num_iterations: int = 25) -> Tensor:
     with full_precision(embeddings_ND.device.type):
         starts_RC = _starts(embeddings_ND, draws_CRL)
+        if embeddings_ND.is_cuda and starts_RC.numel() * len(embeddings_ND) <= SIDE_BY_SIDE:
+            return _lloyd_side_by_side(embeddings_ND, embeddings_ND[starts_RC], num_iterations)
         return torch.stack([_lloyd(embeddings_ND, embeddings_ND[start_C], num_iterations) for start_C in starts_RC])
 
 
@@ -141,6 +146,22 @@ def _lloyd(embeddings_ND: Tensor, centroids_CD: Tensor, num_iterations: int) -> 
             assignments_N1, scores_N1 = nearest(embeddings_ND, means_CD, 1)
         centroids_CD = means_CD
     return assignments_N1.squeeze(1)
+
+
+def _lloyd_side_by_side(embeddings_ND: Tensor, centroids_RCD: Tensor, num_iterations: int) -> Tensor:
+    """Assignments_RN of every restart at once. Sums are a product with the 0-1 matrix of who is where: few kernels."""
+    num_restarts, num_clusters, _ = centroids_RCD.shape
+    images_RND = embeddings_ND.expand(num_restarts, -1, -1)
+    clusters_C1 = torch.arange(num_clusters, device=embeddings_ND.device)[:, None]
+    for iteration in range(num_iterations):
+        bias_R1C = centroids_RCD.square().sum(2)[:, None] / -2
+        assignments_RN = torch.baddbmm(bias_R1C, images_RND, centroids_RCD.mT).argmax(2)
+        if iteration < num_iterations - 1:
+            members_RCN = (assignments_RN[:, None] == clusters_C1).float()
+            counts_RC1 = members_RCN.sum(2, keepdim=True)
+            means_RCD = members_RCN @ images_RND / counts_RC1.clamp(min=1)
+            centroids_RCD = torch.where(counts_RC1 > 0, means_RCD, centroids_RCD)  # an empty cluster keeps its place
+    return assignments_RN
 
 
 def _reassign(

@@ -1,0 +1,153 @@
+"""What only a GPU can show, run by hand on one: `make gpu`. Every check compares the fast way with the plain one."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import pads
+from pads.config import Config, with_settings
+from pads.data.augment import random_resized_crop_boxes, resample
+from pads.data.views import load_views
+from pads.evaluate import evaluate
+from pads.metrics import compute_metrics
+from pads.parts import build_parts, make_curriculum
+from pads.recipes import RECIPES
+from pads.runs import RunFolder
+from pads.sampling import draw_triplets
+from pads.speed import CapturedStep
+from pads.train import nobody, train
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # torch's compiler warns of itself
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),
+]
+
+SETTINGS = [
+    "data.image_size=32",
+    "data.resize=36",
+    "data.store_size=40",
+    "data.classes_per_batch=6",
+    "data.samples_per_class=2",
+    "network.frozen_batch_norm=true",
+    "device=cuda",
+    "num_epochs=3",
+    "adapt_every=5",
+    "log_every=1",
+    "precision=float32",
+]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory) -> Path:
+    """16 classes of 8 noisy pictures, wide and upright."""
+    root, noise = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
+    for label in range(16):
+        (root / f"class-{label:02d}").mkdir()
+        colour = noise.integers(0, 255, (1, 1, 3))
+        for number in range(8):
+            shape = ((40, 56, 3), (56, 40, 3))[number % 2]
+            pixels = np.clip(colour + noise.normal(0, 60, shape), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(root / f"class-{label:02d}" / f"{number}.png")
+    return root
+
+
+def config(photos: Path, *settings: str) -> Config:
+    recipe = RECIPES["folder"]()
+    recipe = replace(recipe, recipe="folder", data=replace(recipe.data, root=str(photos)))
+    return with_settings(recipe, [*SETTINGS, *settings])
+
+
+def losses(run: RunFolder) -> list[float]:
+    events = [json.loads(line) for line in (run.path / "events.jsonl").read_text().splitlines()]
+    return [event["loss"] for event in events if event["event"] == "training"]
+
+
+def test_a_captured_and_compiled_step_trains_as_the_plain_one(photos, tmp_path) -> None:
+    plain = train(config(photos, "compiled=false"), tmp_path / "plain")
+    captured = train(config(photos, "compiled=true"), tmp_path / "captured")
+    assert len(losses(plain)) > 10
+    np.testing.assert_allclose(losses(captured)[:10], losses(plain)[:10], rtol=2e-3)
+
+
+def test_a_resumed_run_ends_as_one_that_was_never_stopped(photos, tmp_path) -> None:
+    """Within rounding: convolutions on a GPU add up in no fixed order."""
+    settings = config(photos, "compiled=true", "checkpoint_every=1")
+    whole = train(settings, tmp_path / "whole")
+
+    class Enough(Exception):
+        pass
+
+    def stop(kind, step, values):
+        if kind == "step" and step == len(losses(whole)) - 3:
+            raise Enough
+
+    with pytest.raises(Enough):
+        train(settings, tmp_path / "cut", watch=stop)
+    resumed = pads.resume(tmp_path / "cut")
+    np.testing.assert_allclose(losses(resumed), losses(whole), rtol=0.05)
+
+
+@pytest.mark.parametrize("place", ["gpu", "memory"])
+def test_images_are_the_same_wherever_the_store_lives(photos, place) -> None:
+    here = load_views(config(photos, "device=cpu"), torch.device("cpu"), nobody)
+    there = load_views(config(photos, f"data.store_on={place}"), torch.device("cuda"), nobody)
+    picked = torch.arange(12).view(2, 6)
+    for ours, theirs in zip(there.train.stored_batches(picked.cuda()), here.train.stored_batches(picked), strict=True):
+        assert all(torch.equal(a.cpu(), b) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_half_precision_crops_are_those_of_float32() -> None:
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randint(256, (8, 3, 320, 427), dtype=torch.uint8, generator=generator)
+    sizes_B2 = torch.tensor([[500, 375], [375, 500]] * 4)
+    boxes_B4 = random_resized_crop_boxes(sizes_B2, generator=generator)
+    turned_B, flips_B = sizes_B2[:, 1] > sizes_B2[:, 0], torch.arange(8) % 3 == 0
+    plain = resample(pixels, boxes_B4, 224, turned_B=turned_B, flips_B=flips_B)
+    fast = resample(pixels.cuda(), boxes_B4.cuda(), 224, turned_B=turned_B.cuda(), flips_B=flips_B.cuda())
+    difference = 255 * (fast.cpu() - plain).abs()
+    print(f"grey levels: mean {difference.mean():.4f}, largest {difference.max():.3f}")
+    assert difference.max() < 0.5
+
+
+def test_bfloat16_and_float32_measure_the_same_network_alike(photos) -> None:
+    figures = {}
+    for precision in ("float32", "bfloat16"):
+        settings = config(photos, f"precision={precision}", "network.backbone=resnet50", "compiled=true")
+        views = load_views(settings, torch.device("cuda"), nobody)
+        network, _, _ = build_parts(settings, views)
+        figures[precision] = evaluate(network, views.train, ("map@r", "intra"))
+    assert figures["bfloat16"]["map@r"] == pytest.approx(figures["float32"]["map@r"], abs=0.03)
+    assert figures["bfloat16"]["intra"] == pytest.approx(figures["float32"]["intra"], rel=0.03)
+
+
+def test_metrics_on_the_gpu_are_those_of_the_cpu() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels_N = torch.arange(40).repeat_interleave(12)
+    embeddings_ND = torch.randn(40, 32, generator=generator)[labels_N] + torch.randn(480, 32, generator=generator)
+    embeddings_ND = torch.nn.functional.normalize(embeddings_ND, dim=1)
+    names = ("recall@1", "recall@8", "map@r", "r-precision", "intra", "inter")
+    here, there = (compute_metrics(embeddings_ND.to(d), labels_N.to(d), (*names, "nmi")) for d in ("cpu", "cuda"))
+    assert {name: there[name] for name in names} == pytest.approx({name: here[name] for name in names}, abs=1e-4)
+    assert there["nmi"] == pytest.approx(here["nmi"], abs=0.02)  # other random starts
+    again = [compute_metrics(embeddings_ND.cuda(), labels_N.cuda(), ("nmi",))["nmi"] for _ in range(8)]
+    assert len(set(again)) == 1  # as itself, then as a replayed graph
+
+
+def test_a_captured_draw_draws_anew_at_every_replay_and_by_the_rule() -> None:
+    generator = torch.Generator("cuda").manual_seed(0)
+    labels_B = torch.arange(56, device="cuda").repeat_interleave(2)
+    embeddings_BD = torch.nn.functional.normalize(torch.randn(112, 16, device="cuda", generator=generator), dim=1)
+    rule = make_curriculum(RECIPES["emoji-pads"]()).rule
+    draw = CapturedStep(
+        lambda _: draw_triplets(embeddings_BD, labels_B, rule, negatives_from="other classes", generator=generator),
+        generator,
+    )
+    drawn = torch.stack([draw(labels_B).negatives.clone() for _ in range(40)])
+    assert len(drawn.unique(dim=0)) > 30
+    assert (labels_B[drawn] != labels_B).all()
