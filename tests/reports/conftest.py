@@ -25,6 +25,7 @@ SETTINGS = [
     "data.image_size=16",
     "data.resize=16",
     "data.store_size=16",
+    "data.store_ratio=1",
     "data.classes_per_batch=3",
     "data.samples_per_class=2",
     "network.embedding_dim=8",

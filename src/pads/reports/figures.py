@@ -222,6 +222,8 @@ def spread_out(xy_M2: np.ndarray, cells: int) -> list[int]:
 def draw_gallery(look: Look, folder: Path) -> list[Path]:
     """Good and bad queries with their nearest images (paper, Fig. 7): marked by sign and colour."""
     rows = [("good", row) for row in look.good] + [("bad", row) for row in look.bad]
+    if not rows:  # no query has anything to find
+        return []
     place = {int(position): at for at, position in enumerate(look.shown_M)}
     width = min(SHOWN, look.found.neighbours_QK.shape[1])
     with new_figure(0.68 * (1.3 + 1.08 * width), 0.68 * (1.27 * len(rows) + 0.1)) as (figure, save):
