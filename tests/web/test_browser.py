@@ -265,8 +265,12 @@ def test_the_map_shows_who_is_where_and_a_click_searches(open_page, shop, served
     assert page.locator("#tip bdi").text_content() == served.ready().labels[row]
     page.wait_for_function("() => document.querySelector('#tip img').naturalWidth > 0")
     page.mouse.click(*at)
-    searched(page)
+    found = searched(page)
     assert f"row={row}" in page.url
+    page.click("nav >> text=Map")
+    page.click("nav >> text=Search")
+    assert f"row={row}" in page.url
+    assert searched(page) == found
 
 
 def test_the_map_can_be_moved_and_zoomed_by_hand(open_page, shop, served, wait_until):
