@@ -421,10 +421,10 @@ def test_the_curves_of_a_run_move_without_a_reload(open_page, serving, tmp_path)
 def test_a_finished_run_shows_how_the_index_is_built_and_then_searches(open_page, serving, run, tmp_path, monkeypatch):
     may_go, build = threading.Event(), Served._test_index
 
-    def slow(self, folder):
+    def slow(self, folder, data):
         self._progress("embedding", 3, 12)
         may_go.wait(20)
-        return build(self, folder)
+        return build(self, folder, data)
 
     monkeypatch.setattr(Served, "_test_index", slow)
     path = shutil.copytree(run.path, tmp_path / "done")

@@ -74,9 +74,7 @@ def test_a_port_or_host_that_cannot_be_is_refused(capsys, tmp_path, arguments, w
     assert words in refusal(capsys, tmp_path, *arguments)
 
 
-def test_images_of_a_run_need_no_folder_and_those_of_an_index_may_have_moved(run, index_path, photos, tmp_path):
-    with pytest.raises(UserError, match="goes with an index"):
-        Served(run.path, images=photos)
+def test_the_images_of_an_index_may_have_moved(index_path, photos, tmp_path):
     with pytest.raises(UserError, match="does not exist"):
         Served(index_path, images=tmp_path / "nowhere")
     moved = shutil.copytree(photos, tmp_path / "moved")
@@ -152,6 +150,15 @@ def test_test_images_that_are_gone_are_told_and_the_curves_stay(copied, wait_unt
     assert client.get("/api/search?row=0").status_code == 503
     assert "could not be built" in client.get("/api/index").json()["error"]
     assert client.get("/api/run").status_code == 200
+    served.close()
+
+
+def test_the_data_set_of_a_run_may_have_moved(copied, wait_until, tmp_path):
+    moved = shutil.copytree(copied.config.data.root, tmp_path / "moved")
+    copied.config_path.write_text(to_json(with_settings(copied.config, [f"data.root={tmp_path / 'gone'}"])))
+    served = Served(copied.path, images=moved)
+    wait_until(lambda: served.state in ("ready", "failed"))
+    assert served.ready().file(0).resolve().is_relative_to(moved.resolve())
     served.close()
 
 

@@ -158,7 +158,7 @@ function drawQuery({ row, upload }, answer) {
     image.src = address;
   }
   const query = answer?.query;
-  $(".label bdi", box).textContent = query?.label ?? (upload !== null ? "Your image" : "\u00a0");
+  $(".label bdi", box).textContent = query?.label ?? (upload !== null ? "Your image" : query ? "no class" : "\u00a0");
   $(".path bdi", box).textContent = (query && withoutLabel(query)) ?? (upload !== null ? uploads.get(upload).name : "\u00a0");
   if (answer) {
     const embedded = upload !== null ? `Embedded in ${answer.embedding_ms.toFixed(0)} ms, searched` : "Searched";
