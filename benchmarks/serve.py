@@ -42,16 +42,15 @@ def picture(rng: np.random.Generator, side: int) -> bytes:
 
 
 def make_index(folder: Path, num_images: int, num_distinct: int, rng: np.random.Generator) -> Path:
-    """An index of files that are links to some distinct images: each of these is embedded once."""
+    """An index of files that are mostly links to those of the first class: each of these is embedded once."""
     photos = folder / "photos"
     for number in range(num_images):
-        path = photos / f"class {number % 100:02d}" / f"{number}.jpg"
+        path = photos / f"class {0 if number < num_distinct else 1 + number % 99:02d}" / f"{number}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         if number < num_distinct:
             path.write_bytes(picture(rng, 128))
         else:
-            first = number % num_distinct
-            os.link(photos / f"class {first % 100:02d}" / f"{first}.jpg", path)
+            os.link(photos / "class 00" / f"{number % num_distinct}.jpg", path)
     config = with_settings(RECIPES["emoji-pads"](), [*SETTINGS, f"data.root={folder}"])
     run = RunFolder.create(folder / "run", config)
     run.save_selected(start_network(config).state_dict())

@@ -254,7 +254,9 @@ def add_serve(commands: Commands) -> None:
     serve.add_argument("path", metavar="INDEX|RUN", help="an index folder, or a run folder, also while it is trained")
     serve.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: this machine alone)")
     serve.add_argument("--port", type=int, default=8420, help="0 for any free one (default: 8420)")
-    serve.add_argument("--images", metavar="DIR", help="where the indexed images are now (default: where they were)")
+    serve.add_argument(
+        "--images", metavar="DIR", help="where the images, or the run's data, are now (default: where they were)"
+    )
     serve.add_argument(
         "--follow-links", action="store_true", help="show images that are links out of the folder of the index, too"
     )

@@ -265,8 +265,12 @@ def test_the_map_shows_who_is_where_and_a_click_searches(open_page, shop, served
     assert page.locator("#tip bdi").text_content() == served.ready().labels[row]
     page.wait_for_function("() => document.querySelector('#tip img').naturalWidth > 0")
     page.mouse.click(*at)
-    searched(page)
+    found = searched(page)
     assert f"row={row}" in page.url
+    page.click("nav >> text=Map")
+    page.click("nav >> text=Search")
+    assert f"row={row}" in page.url
+    assert searched(page) == found
 
 
 def test_the_map_can_be_moved_and_zoomed_by_hand(open_page, shop, served, wait_until):
@@ -417,10 +421,10 @@ def test_the_curves_of_a_run_move_without_a_reload(open_page, serving, tmp_path)
 def test_a_finished_run_shows_how_the_index_is_built_and_then_searches(open_page, serving, run, tmp_path, monkeypatch):
     may_go, build = threading.Event(), Served._test_index
 
-    def slow(self, folder):
+    def slow(self, folder, data):
         self._progress("embedding", 3, 12)
         may_go.wait(20)
-        return build(self, folder)
+        return build(self, folder, data)
 
     monkeypatch.setattr(Served, "_test_index", slow)
     path = shutil.copytree(run.path, tmp_path / "done")

@@ -24,7 +24,8 @@ class Served:
     """`state` is ready when there is something to search in; before that: training, building, or failed."""
 
     def __init__(self, path: Path | str, *, images: Path | str | None = None, follow_links: bool = False) -> None:
-        self.path, self.follow_links = Path(path).expanduser(), follow_links
+        """`images` says where the images of the index, or the data set of the run, are now, if they have moved."""
+        self.path, self.images, self.follow_links = Path(path).expanduser(), images, follow_links
         self.run: LiveRun | None = None
         self.searcher: Searcher | None = None
         self.state, self.reason = "building", ""
@@ -35,8 +36,6 @@ class Served:
             index = Index.open(self.path)
             index.root = index.root if images is None else existing_images_folder(images)
             self._search_in(index, frozenset())
-        elif images is not None:
-            raise UserError("--images goes with an index: a run knows where its test images are.")
         elif (self.path / "config.json").is_file():
             self.run = LiveRun(RunFolder.open(self.path))
             self.state = "building" if self.run.run.is_finished else "training"
@@ -92,17 +91,18 @@ class Served:
                 return
         self.state = "building"
         try:
-            self._search_in(self._test_index(run), files_of(run))
+            data = None if self.images is None else str(self.images)
+            self._search_in(self._test_index(run, data), files_of(run, data))
         except UserError as error:
             self.reason, self.state = str(error), "failed"
         except Exception as error:
             self.reason, self.state = f"{type(error).__name__}: {error}", "failed"
             raise
 
-    def _test_index(self, run: RunFolder) -> Index:
+    def _test_index(self, run: RunFolder, data: str | None) -> Index:
         if (self.index_path / MANIFEST).is_file():
             return Index.open(self.index_path)
-        return build_index(run, link_test_images(run), self.index_path, progress=self._progress)
+        return build_index(run, link_test_images(run, data), self.index_path, data=data, progress=self._progress)
 
     def _progress(self, doing: str, done: int, total: int) -> None:
         self.doing, self.done, self.total = doing, done, total

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +21,14 @@ LONGEST_NAME = 200
 """Of a class, in bytes: file systems have room for 255."""
 
 
-def link_test_images(run: RunFolder) -> Path:
+def link_test_images(run: RunFolder, data: str | None = None) -> Path:
     """RUN/test-images/CLASS/0001-name.jpg, each a link to the image; where the run uses a part of it, that part as PNG."""
-    images, folder = images_of(run), run.path / FOLDER
+    images, folder = images_of(run, data), run.path / FOLDER
     missing = sum(not path.is_file() for path in images.paths)
     if missing:
         raise UserError(
             f"{missing:,} of the {len(images):,} test images are not where the run found them (such as {images.paths[0]}): "
-            "put them back, or make an index of other images with `pads index`."
+            "put them back, or say where the data set is now with --images."
         )
     names = file_names(images.class_names)
     try:
@@ -46,15 +47,17 @@ def link_test_images(run: RunFolder) -> Path:
     return folder
 
 
-def images_of(run: RunFolder) -> ImageList:
-    test = read_data(run.config.data)[0].test
+def images_of(run: RunFolder, data: str | None = None) -> ImageList:
+    """The test images of a run; `data` says where its data set is now, if it has moved."""
+    config = run.config.data
+    test = read_data(config if data is None else replace(config, root=data))[0].test
     return test.images if isinstance(test, QueryGallery) else test
 
 
-def files_of(run: RunFolder) -> frozenset[Path]:
+def files_of(run: RunFolder, data: str | None = None) -> frozenset[Path]:
     """Where the links may lead: to the test images of the run, and nowhere else; to none if the data set is gone."""
     try:
-        return frozenset(path.resolve() for path in images_of(run).paths)
+        return frozenset(path.resolve() for path in images_of(run, data).paths)
     except UserError:
         return frozenset()
 

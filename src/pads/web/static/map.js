@@ -1,7 +1,7 @@
 // The map: every image a dot, near to what it is like; dots become thumbnails where there is room for them.
 
 import { $, ask, count, thumbnail } from "./dom.js";
-import { addressOfRow, currentLabel, currentRows } from "./search.js";
+import { addressOfRow, lastLabel, lastRows } from "./search.js";
 
 const POLL = 1500;
 const REACH = 16; // pixels from the pointer to a dot
@@ -243,7 +243,7 @@ function drawNow() {
 
 function classInFocus() {
   if (hovered >= 0 && points.labels[hovered] >= 0) return points.labels[hovered];
-  const filter = currentLabel();
+  const filter = lastLabel();
   const at = filter === null ? -1 : index.labels.findIndex(({ label }) => label === filter);
   return at < 0 ? null : at;
 }
@@ -269,7 +269,7 @@ function drawThumbnail(pen, at, x, y, side) {
 
 // What was searched with last, and what was found.
 function drawRings(pen, colour, radius) {
-  const rows = currentRows();
+  const rows = lastRows();
   if (rows === null) return;
   const near = new Set(rows.near);
   pen.strokeStyle = colour;

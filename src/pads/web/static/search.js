@@ -7,7 +7,7 @@ const MOST = 480;
 const KEPT_UPLOADS = 20;
 
 let about, index;
-let uploads = new Map();
+const uploads = new Map();
 let running = null;
 let shown = null; // the last answer, with what was asked for
 let seed = 0;
@@ -62,11 +62,12 @@ function go(changes, { replace = false } = {}) {
 
 export const addressOfRow = (row) => addressOf("search", { row, label: asked().label });
 
-export function currentRows() {
-  return shown === null || shown.sample ? null : { query: asked().row, near: shown.found.map((each) => each.row) };
+// What the map marks: the last search.
+export function lastRows() {
+  return shown === null || shown.sample ? null : { query: shown.what.row, near: shown.found.map((each) => each.row) };
 }
 
-export const currentLabel = () => asked().label;
+export const lastLabel = () => shown?.what.label ?? null;
 
 export function clearQuery() {
   const { row, upload } = asked();
@@ -101,18 +102,19 @@ export async function update() {
   running = new AbortController();
   const mine = running;
   const what = asked();
+  $('[data-view="search"]').href = location.hash || "#search"; // coming back from the map finds the same
   drawFilter(what.label);
   drawQuery(what, null);
   $("#cards").setAttribute("aria-busy", "true");
   try {
     const answer = await answerTo(what, mine.signal);
     if (mine !== running) return;
-    shown = answer;
+    shown = { ...answer, what };
     drawQuery(what, answer);
     drawCards();
   } catch (error) {
     if (error.name === "AbortError" || mine !== running) return;
-    shown = { sample: true, found: [], failed: true };
+    shown = { sample: true, found: [], failed: true, what };
     drawCards();
     showError(error.message);
   } finally {
@@ -156,7 +158,7 @@ function drawQuery({ row, upload }, answer) {
     image.src = address;
   }
   const query = answer?.query;
-  $(".label bdi", box).textContent = query?.label ?? (upload !== null ? "Your image" : "\u00a0");
+  $(".label bdi", box).textContent = query?.label ?? (upload !== null ? "Your image" : query ? "no class" : "\u00a0");
   $(".path bdi", box).textContent = (query && withoutLabel(query)) ?? (upload !== null ? uploads.get(upload).name : "\u00a0");
   if (answer) {
     const embedded = upload !== null ? `Embedded in ${answer.embedding_ms.toFixed(0)} ms, searched` : "Searched";
