@@ -8,7 +8,10 @@ release = version = pads.__version__
 extensions = ["myst_parser"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
-suppress_warnings = ["myst.xref_missing", "myst.header"]  # pages link to files of the repository too; a test checks them
+suppress_warnings = [
+    "myst.xref_missing",
+    "myst.header",
+]  # pages link to files of the repository too; a test checks them
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "pads"

@@ -19,7 +19,8 @@ from pads.studies import STUDIES, Arm, Result, Study, pads, print_report, udist,
 from pads.studies.arms import base_config
 from pads.studies.claims import CLAIMS, NOT_RUN, hold_claims, print_claims, write_claims
 from pads.studies.costs import print_costs, rates_of, run_seconds, study_seconds
-from pads.studies.runner import Plan, append_row
+from pads.studies.plan import Plan
+from pads.studies.seeds import append_row
 
 METRICS = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r", "r-precision", "nmi")
 PAPER = {"cub200": {"recall@1": 65.7, "nmi": 69.2}}

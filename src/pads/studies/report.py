@@ -18,8 +18,8 @@ from pads.display import clock, make_console, print_notes, say
 from pads.runs import RunFolder
 from pads.runs.checkpoint import write_atomically
 from pads.studies.arms import Figures
+from pads.studies.plan import Result
 from pads.studies.progress import counted_runs
-from pads.studies.runner import Result
 from pads.studies.statistics import Estimate, difference, estimate, interval, mean_and_sd, paired_difference
 
 WHEN = {"selected": "selected epoch", "last": "last epoch", "best_test": "best test epoch (test-selected)"}
@@ -46,7 +46,7 @@ class Line:
 
 
 def data_of(result: Result) -> str:
-    return result.plan.config(result.plan.asked[0], 0).data.name
+    return result.plan.example.data.name
 
 
 def paper_data(result: Result) -> str:
@@ -80,7 +80,7 @@ def published_rows(result: Result) -> Mapping[str, Figures]:
 
 def metrics_of(result: Result) -> list[str]:
     """The columns: R@k, MAP@R and NMI."""
-    return [*(f"recall@{k}" for k in result.plan.config(result.plan.asked[0], 0).recall_at), "map@r", "nmi"]
+    return [*(f"recall@{k}" for k in result.plan.example.recall_at), "map@r", "nmi"]
 
 
 def head(metric: str) -> str:
@@ -162,7 +162,7 @@ def notes_of(result: Result) -> list[str]:
     if any(rho is not None for rho in rhos.values()):
         notes.append("rho of udist-rho by seed: " + ", ".join(f"{seed}: {rho}" for seed, rho in rhos.items()) + ".")
     for arm, picked in plan.tuned.items():
-        if arm in {asked.name for asked in plan.asked}:
+        if arm in {asked.needs.arm if asked.needs else asked.name for asked in plan.asked}:
             notes.append(f"{arm} was tuned on the selection split: {' '.join(picked['settings'])}.")
     notes += [f"{arm}-{seed} FAILED: {error}" for (arm, seed), error in result.failures.items()]
     return notes
@@ -186,7 +186,7 @@ def write_report(result: Result) -> list[Path]:
 def markdown(result: Result) -> str:
     plan, metrics = result.plan, metrics_of(result)
     text = f"# {plan.study.name}: {plan.study.title}\n\nBase: `{plan.base}`"
-    text += f", {plan.config(plan.asked[0], 0).num_epochs} epochs, seeds {', '.join(map(str, plan.seeds))}"
+    text += f", {plan.example.num_epochs} epochs, seeds {', '.join(map(str, plan.seeds))}"
     text += (f", with {', '.join(f'`{setting}`' for setting in plan.settings)}" if plan.settings else "") + ".\n"
     for when in measured(lines_of(result)):
         heads, rows = table_heads(result, metrics), table_rows(result, when, metrics)
@@ -299,17 +299,19 @@ def terminal_table(result: Result, left_out: Sequence[str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left", title_style="bold")
     heads = ["arm", "n", "R@1", "95 % interval", f"to {plan.study.reference}", "MAP@R", "NMI"]
     heads += ["R@1 last", "R@1 best test*", paper_head(result), "time"]
-    kept = [column for column, name in enumerate(heads) if name not in left_out]
-    for column in kept:
-        table.add_column(heads[column], justify="right" if column else "left", no_wrap=True)
+    rows = []
     for line in lines:
         recall = estimate(list(line.values("selected", "recall@1").values()))
         figures = [mean_and_sd(list(line.values(*key).values())) for key in SHOWN]
         paper = f"{line.paper['recall@1']:.1f}" if "recall@1" in line.paper else ""
         seconds = "" if line.seconds is None else clock(line.seconds)
         compared = difference(to_reference(line, lines, result, "selected"))
-        cells = [line.arm, str(recall.n), figures[0], interval(recall), compared, *figures[1:], paper, seconds]
-        table.add_row(*(cells[column] for column in kept), style="bold" if line.arm == plan.study.reference else "")
+        rows.append([line.arm, str(recall.n), figures[0], interval(recall), compared, *figures[1:], paper, seconds])
+    kept = [column for column in used_columns(heads, rows) if heads[column] not in left_out]
+    for column in kept:
+        table.add_column(heads[column], justify="right" if column else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*(row[column] for column in kept), style="bold" if row[0] == plan.study.reference else "")
     return table
 
 
