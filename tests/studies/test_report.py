@@ -121,6 +121,17 @@ def test_the_terminal_shows_all_three_kinds_of_epochs(tmp_path):
     assert "70.0 ± 0.0" in line
 
 
+def test_figures_that_were_picked_on_the_test_split_say_so_everywhere(tmp_path):
+    result = made_up(tmp_path)
+    result = replace(result, plan=replace(result.plan, settings=("data.paper_protocol=true",)))
+    write_report(result)
+    assert "**selected epoch (test-selected)**" in (tmp_path / "table.md").read_text()
+    assert "% selected epoch (test-selected)" in (tmp_path / "table.tex").read_text()
+    console = Console(file=io.StringIO(), width=150)
+    print_report(result, console)
+    assert "in percent, test-selected" in console.file.getvalue()
+
+
 def test_a_narrow_terminal_shows_less_and_wraps_nothing(tmp_path):
     for width in (150, 120, 100, 80):
         console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
