@@ -17,7 +17,7 @@ from torch import Tensor
 from pads.config import Config, Data, Network, lookup
 from pads.data.augment import AUGMENTATIONS, centre_boxes, normalise, resample
 from pads.data.benchmark import Benchmark, ImageList, QueryGallery, counted, listed
-from pads.data.prepare import read_data
+from pads.data.prepare import Prepared, read_data
 from pads.data.splits import split_roles
 from pads.data.store import ImageStore, are_turned, load_store, place_store
 from pads.errors import UserError
@@ -197,6 +197,17 @@ def load_views(config: Config, device: torch.device, watch: Watch) -> Views:
 def load_images(data: Data, device: torch.device, watch: Watch) -> Images:
     benchmark, prepared = read_data(data)
     watch("note", 0, {"notes": benchmark.notes})
+    decoded = decoder(data, prepared, device, watch)
+    train = decoded(benchmark.train, "training images")
+    given = None if data.paper_protocol else benchmark.selection
+    selection = decoded(given, "selection images") if given else None
+    return Images(benchmark, train, selection, decoded(all_of(benchmark.test), "test images"))
+
+
+def decoder(
+    data: Data, prepared: Prepared | None, device: torch.device, watch: Watch
+) -> Callable[[ImageList, str], ImageStore]:
+    """Makes the store of a list of images, on its device: from what was prepared, else by decoding them."""
 
     def decoded(images: ImageList, what: str) -> ImageStore:
         if prepared is not None:
@@ -216,11 +227,11 @@ def load_images(data: Data, device: torch.device, watch: Watch) -> Images:
             watch("note", 0, {"notes": (sentence,)})
         return placed
 
-    train = decoded(benchmark.train, "training images")
-    given = None if data.paper_protocol else benchmark.selection
-    selection = decoded(given, "selection images") if given else None
-    test = benchmark.test if isinstance(benchmark.test, ImageList) else benchmark.test.images
-    return Images(benchmark, train, selection, decoded(test, "test images"))
+    return decoded
+
+
+def all_of(test: ImageList | QueryGallery) -> ImageList:
+    return test if isinstance(test, ImageList) else test.images
 
 
 def deal_roles(config: Config, images: Images, watch: Watch, draw: int = 0) -> Views:
@@ -248,7 +259,7 @@ def deal_roles(config: Config, images: Images, watch: Watch, draw: int = 0) -> V
         View.of(train, usable_N[roles.train], preprocessing, among=pool_N),
         View.of(train, usable_N[roles.reward], preprocessing),
         selection,
-        view_of_test(images, preprocessing, watch),
+        view_of_test(images.benchmark.test, images.test, preprocessing, watch),
         (*images.benchmark.notes, *roles.notes),
         draw,
         functools.partial(deal_roles, config, images, silent),
@@ -260,8 +271,7 @@ def silent(kind: str, step: int, values: Mapping[str, Any]) -> None:
     """The notes of later draws are those of the first."""
 
 
-def view_of_test(images: Images, preprocessing: Preprocessing, watch: Watch) -> View:
-    store, test = images.test, images.benchmark.test
+def view_of_test(test: ImageList | QueryGallery, store: ImageStore, preprocessing: Preprocessing, watch: Watch) -> View:
     if isinstance(test, ImageList):
         return View.of(store, in_pairs(store, watch), preprocessing)
     kept = test.subset(store.kept)
