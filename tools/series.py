@@ -17,7 +17,8 @@ from pads.config import Config, to_json, with_settings
 from pads.recipes import RECIPES
 from pads.runs import RunFolder
 from pads.studies.engines import Job, execute
-from pads.studies.runner import append_row, finished, row_of, source_commit
+from pads.studies.runner import source_commit
+from pads.studies.seeds import append_row, finished, row_of
 from pads.train import nobody
 
 

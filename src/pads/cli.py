@@ -451,7 +451,7 @@ def report_command(options: argparse.Namespace) -> None:
 
 
 def study_command(options: argparse.Namespace) -> None:
-    from pads.studies import print_report, run_study, write_report
+    from pads.studies import print_report, run_study
     from pads.studies.claims import hold_claims, print_claims, write_claims
     from pads.studies.costs import print_costs
 
@@ -487,7 +487,6 @@ def study_command(options: argparse.Namespace) -> None:
         commit=options.commit,
         plain=options.plain,
     )
-    write_report(result)
     print_report(result)
     if result.failures:
         sys.exit(1)

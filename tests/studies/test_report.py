@@ -19,7 +19,8 @@ from pads.studies import STUDIES, Arm, Result, Study, pads, print_report, udist,
 from pads.studies.arms import base_config
 from pads.studies.claims import CLAIMS, NOT_RUN, hold_claims, print_claims, write_claims
 from pads.studies.costs import print_costs, rates_of, run_seconds, study_seconds
-from pads.studies.runner import Plan, append_row
+from pads.studies.plan import Plan
+from pads.studies.seeds import append_row
 
 METRICS = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r", "r-precision", "nmi")
 PAPER = {"cub200": {"recall@1": 65.7, "nmi": 69.2}}
@@ -118,6 +119,17 @@ def test_the_terminal_shows_all_three_kinds_of_epochs(tmp_path):
     assert "60.0 ± 0.0" in line
     assert "50.0 ± 0.0" in line
     assert "70.0 ± 0.0" in line
+
+
+def test_figures_that_were_picked_on_the_test_split_say_so_everywhere(tmp_path):
+    result = made_up(tmp_path)
+    result = replace(result, plan=replace(result.plan, settings=("data.paper_protocol=true",)))
+    write_report(result)
+    assert "**selected epoch (test-selected)**" in (tmp_path / "table.md").read_text()
+    assert "% selected epoch (test-selected)" in (tmp_path / "table.tex").read_text()
+    console = Console(file=io.StringIO(), width=150)
+    print_report(result, console)
+    assert "in percent, test-selected" in console.file.getvalue()
 
 
 def test_a_narrow_terminal_shows_less_and_wraps_nothing(tmp_path):

@@ -16,7 +16,8 @@ from pads.losses import LOSSES, MarginLoss
 from pads.runs import RunFolder
 from pads.studies import Arm, Needs, Study, engines, pads, run_study, udist
 from pads.studies.arms import fixed_policy, same_positives, static
-from pads.studies.runner import TUNING_SEED, read_rows, source_commit
+from pads.studies.runner import TUNING_SEED, source_commit
+from pads.studies.seeds import read_rows
 from pads.studies.tables import AGENTS, CONTROLS, FREQUENCY, TRANSFER, VALIDATION
 from pads.studies.tables import CURRICULA as SCHEDULES
 
@@ -293,7 +294,7 @@ def test_tuning_picks_what_the_selection_split_likes_best_and_never_looks_at_tes
     )
     assert not result.failures
     tuned = json.loads((quick["out"] / "tuned.json").read_text())
-    assert tuned.keys() == {"udist", "pads", "udist-rho"}
+    assert tuned.keys() == {"udist", "pads"}
     for arm in ("udist", "pads"):
         scores = tuned[arm]["selection recall@1"]
         assert len(scores) == 4
@@ -302,7 +303,8 @@ def test_tuning_picks_what_the_selection_split_likes_best_and_never_looks_at_tes
             assert run.metrics["selection"]["recall@1"] == score
             assert with_settings(run.config, settings.split()) == run.config
         assert scores[" ".join(tuned[arm]["settings"])] == max(scores.values())
-    assert tuned["udist-rho"]["settings"] == tuned["pads"]["settings"]
+    rho = RunFolder.open(quick["out"] / "runs" / "udist-rho-0").config
+    assert with_settings(rho, tuned["pads"]["settings"]) == rho  # it takes from pads, and shares its settings
     run = RunFolder.open(quick["out"] / "runs" / "udist-0")
     assert with_settings(run.config, tuned["udist"]["settings"]) == run.config
     # what was picked stays, with and without --tune
@@ -310,6 +312,13 @@ def test_tuning_picks_what_the_selection_split_likes_best_and_never_looks_at_tes
         CONTROLS, **{**quick, "seeds": (0,), "epochs": 1, "arms": ["udist"], "settings": without_m(quick)}
     )
     assert runs_of(again) == [("udist", 0)]
+
+
+def test_runs_that_were_not_tuned_are_not_mixed_with_those_that_are(quick):
+    run_study(TWO, **{**quick, "seeds": (0,), "arms": ["udist"]})
+    with pytest.raises(UserError, match="holds runs of udist that were not tuned: give another --out"):
+        run_study(TWO, **{**quick, "seeds": (0,), "arms": ["udist"]}, tune=True)
+    assert not (quick["out"] / "tuning").exists()
 
 
 def without_m(quick):

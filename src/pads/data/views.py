@@ -222,7 +222,7 @@ def load_images(data: Data, device: torch.device, watch: Watch, team: Team = ALO
     train = decoded(benchmark.train, "training images")
     given = None if data.paper_protocol else benchmark.selection
     selection = decoded(given, "selection images") if given else None
-    return Images(benchmark, train, selection, decoded(test_images(benchmark), "test images"))
+    return Images(benchmark, train, selection, decoded(all_of(benchmark.test), "test images"))
 
 
 def deal_roles(config: Config, images: Images, watch: Watch, draw: int = 0) -> Views:
@@ -298,7 +298,7 @@ def load_test_view(config: Config, device: torch.device, watch: Watch) -> View:
     """The test split as `load_views` has it; the other images are not decoded."""
     benchmark, prepared = read_data(config.data)
     preprocessing = Preprocessing.of(config.data, config.network, config.compiled)
-    store = decoder(config.data, prepared, device, watch)(test_images(benchmark), "test images")
+    store = decoder(config.data, prepared, device, watch)(all_of(benchmark.test), "test images")
     return view_of_test(benchmark.test, store, preprocessing, watch)
 
 
@@ -330,8 +330,8 @@ def decoder(
     return decoded
 
 
-def test_images(benchmark: Benchmark) -> ImageList:
-    return benchmark.test if isinstance(benchmark.test, ImageList) else benchmark.test.images
+def all_of(test: ImageList | QueryGallery) -> ImageList:
+    return test if isinstance(test, ImageList) else test.images
 
 
 def view_of_test(test: ImageList | QueryGallery, store: ImageStore, preprocessing: Preprocessing, watch: Watch) -> View:

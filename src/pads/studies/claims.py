@@ -17,7 +17,7 @@ from rich.text import Text
 from pads.display import make_console, say
 from pads.errors import UserError
 from pads.runs.checkpoint import write_atomically
-from pads.studies.runner import read_rows
+from pads.studies.seeds import read_rows
 from pads.studies.statistics import Estimate, difference, estimate, paired_difference
 from pads.studies.tables import STUDIES
 

@@ -95,22 +95,33 @@ def attempt(job: Job, watch: Watch) -> Outcome:
 
 def execute(job: Job, watch: Watch) -> float | None:
     """The seconds of a run from its start to its end, None if it was begun before."""
-    check(job.config)
-    device = pick_device(job.config.device)
-    views = deal_roles(job.config, images_of(job.config.data, device, watch), watch)
     is_begun = (job.path / "config.json").exists()
+    config = continued(job) if is_begun else job.config
+    check(config)
+    views = deal_roles(config, images_of(config.data, pick_device(config.device), watch), watch)
     if not is_begun:
         shutil.rmtree(job.path, ignore_errors=True)  # what was killed before it had a config has nothing to lose
     started = time.perf_counter()
-    with RunFolder.open(job.path) if is_begun else RunFolder.create(job.path, job.config) as folder:
+    with RunFolder.open(job.path) if is_begun else RunFolder.create(job.path, config) as folder:
         if folder.is_finished:
             return None
         try:
-            fit(job.config, folder, views, watch)
+            fit(config, folder, views, watch)
         except Exception:
             folder.remove_if_unused()  # a start that failed leaves nothing in the way of the next
             raise
     return None if is_begun else time.perf_counter() - started
+
+
+def continued(job: Job) -> Config:
+    """The config that a run was begun with; where images and weights are may have changed since."""
+    begun = RunFolder.open(job.path).config
+    return replace(
+        begun,
+        data=replace(begun.data, root=job.config.data.root),
+        network=replace(begun.network, weights=job.config.network.weights),
+        device=job.config.device,
+    )
 
 
 # -- here ---------------------------------------------------------------------------------------------------------------
@@ -134,7 +145,6 @@ class Worker:
         self.process = context.Process(target=work, args=(theirs, number, num_workers), daemon=True)
         self.process.start()
         theirs.close()
-        self.number = number
         self.job: Job | None = None
 
     def start(self, job: Job) -> None:
@@ -192,20 +202,12 @@ def run_in_processes(schedule: Schedule, tell: Tell, num_workers: int) -> None:
     try:
         with termination_interrupts():
             while True:
-                for number in range(num_workers):
-                    if number < len(workers) and workers[number].job is not None:
-                        continue
-                    if (job := schedule.next()) is None:
-                        break
-                    if number == len(workers):
-                        workers.append(Worker(number, num_workers))
-                    tell(job, "waiting", 0, {})
-                    workers[number].start(job)
+                start_runs(workers, num_workers, schedule, tell)
                 busy = {worker.connection: worker for worker in workers if worker.job is not None}
                 if not busy:
                     return
                 for ready in connection.wait(list(busy)):
-                    hear(busy[ready], workers, schedule, tell)  # type: ignore[index]
+                    hear(busy[ready], schedule, tell)  # type: ignore[index]
     except KeyboardInterrupt:
         stop(workers)
         raise
@@ -215,7 +217,22 @@ def run_in_processes(schedule: Schedule, tell: Tell, num_workers: int) -> None:
             worker.process.join()
 
 
-def hear(worker: Worker, workers: list[Worker], schedule: Schedule, tell: Tell) -> None:
+def start_runs(workers: list[Worker], num_workers: int, schedule: Schedule, tell: Tell) -> None:
+    """A run for every worker that has none, as long as there are any; a dead worker is replaced."""
+    for number in range(num_workers):
+        if number < len(workers) and workers[number].job is not None:
+            continue
+        if (job := schedule.next()) is None:
+            return
+        if number == len(workers):
+            workers.append(Worker(number, num_workers))
+        elif not workers[number].process.is_alive():
+            workers[number] = Worker(number, num_workers)
+        tell(job, "waiting", 0, {})
+        workers[number].start(job)
+
+
+def hear(worker: Worker, schedule: Schedule, tell: Tell) -> None:
     """One word of a worker."""
     job = worker.job
     assert job is not None
@@ -223,11 +240,11 @@ def hear(worker: Worker, workers: list[Worker], schedule: Schedule, tell: Tell) 
         kind, step, values = worker.connection.recv()
     except (EOFError, ConnectionResetError):
         worker.process.join()
-        code = worker.process.exitcode
-        words = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with code {code}"
-        outcome = Outcome(error=f"its process {words}: it may have run out of memory; lower --jobs, then try again.")
-        workers[worker.number] = Worker(worker.number, len(workers))
-        schedule.finish(job, outcome)
+        worker.job = None
+        code = worker.process.exitcode or 0
+        words = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        error = f"its process {words}: it may have run out of memory; lower --jobs, then try again."
+        schedule.finish(job, Outcome(error=error))
         return
     if kind == "stopped":
         raise KeyboardInterrupt(values["words"])

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
+from pads.data.benchmark import counted
 from pads.display import clock, is_live, make_console, print_notes, say
 from pads.studies.engines import Job
 
@@ -29,7 +30,7 @@ class Display:
         self.shares: dict[tuple[str, int], float] = {}
         """How much is done of the runs that are under way."""
         if done_before:
-            say(f"{counted_runs(done_before)} done before, {total} to go", self.console)
+            say(f"{counted(done_before, 'run', 'runs')} done before, {total} to go", self.console)
 
     def __call__(self, job: Job, kind: str, step: int, values: Mapping[str, Any]) -> None:
         if kind == "note":
@@ -127,7 +128,3 @@ def figures(row: Mapping[str, Any]) -> str:
         f"R@1 {100 * row['selected_recall@1']:.1f} (epoch {row['selected_epoch']}), "
         f"{100 * row['last_recall@1']:.1f} at the end{seconds}"
     )
-
-
-def counted_runs(number: int) -> str:
-    return f"{number} run" if number == 1 else f"{number} runs"

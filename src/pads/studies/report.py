@@ -14,12 +14,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from pads.data.benchmark import counted
 from pads.display import clock, make_console, print_notes, say
 from pads.runs import RunFolder
 from pads.runs.checkpoint import write_atomically
 from pads.studies.arms import Figures
-from pads.studies.progress import counted_runs
-from pads.studies.runner import Result
+from pads.studies.plan import Result
 from pads.studies.statistics import Estimate, difference, estimate, interval, mean_and_sd, paired_difference
 
 WHEN = {"selected": "selected epoch", "last": "last epoch", "best_test": "best test epoch (test-selected)"}
@@ -46,7 +46,7 @@ class Line:
 
 
 def data_of(result: Result) -> str:
-    return result.plan.config(result.plan.asked[0], 0).data.name
+    return result.plan.example.data.name
 
 
 def paper_data(result: Result) -> str:
@@ -80,7 +80,7 @@ def published_rows(result: Result) -> Mapping[str, Figures]:
 
 def metrics_of(result: Result) -> list[str]:
     """The columns: R@k, MAP@R and NMI."""
-    return [*(f"recall@{k}" for k in result.plan.config(result.plan.asked[0], 0).recall_at), "map@r", "nmi"]
+    return [*(f"recall@{k}" for k in result.plan.example.recall_at), "map@r", "nmi"]
 
 
 def head(metric: str) -> str:
@@ -93,6 +93,12 @@ def to_reference(line: Line, lines: Sequence[Line], result: Result, when: str, m
     if reference is None or reference is line:
         return estimate([])
     return paired_difference(line.values(when, metric), reference.values(when, metric))
+
+
+def words_for(when: str, result: Result) -> str:
+    """What kind of epoch a table is of; one that was picked on the test split says so."""
+    is_marked = when == "selected" and result.plan.example.data.paper_protocol
+    return WHEN[when] + (" (test-selected)" if is_marked else "")
 
 
 def measured(lines: Sequence[Line]) -> list[str]:
@@ -143,10 +149,14 @@ def notes_of(result: Result) -> list[str]:
     notes = list(plan.study.notes)
     numbers = {len(line.rows) for line in lines_of(result)}
     if min(numbers) < 5:
-        notes.append(f"{min(numbers)} seeds where the protocol asks for five: a demonstration, not a claim.")
+        seeds = counted(min(numbers), "seed", "seeds")
+        notes.append(f"{seeds} where the protocol asks for five: a demonstration, not a claim.")
+    picked_on = (
+        "the test split itself (test-selected)" if plan.example.data.paper_protocol else "held-out training classes"
+    )
     notes.append(
         "Percentages, mean ± standard deviation over seeds; intervals are Student's t at 95 %; differences are of R@1, "
-        "paired by seed. The epoch is picked on held-out training classes; the best test epoch is what a choice on the "
+        f"paired by seed. The selected epoch is picked on {picked_on}; the best test epoch is what a choice on the "
         "test split would have given, as the authors' code makes it."
     )
     if any(line.paper for line in lines_of(result)) or published_rows(result):
@@ -162,7 +172,7 @@ def notes_of(result: Result) -> list[str]:
     if any(rho is not None for rho in rhos.values()):
         notes.append("rho of udist-rho by seed: " + ", ".join(f"{seed}: {rho}" for seed, rho in rhos.items()) + ".")
     for arm, picked in plan.tuned.items():
-        if arm in {asked.name for asked in plan.asked}:
+        if arm in {asked.needs.arm if asked.needs else asked.name for asked in plan.asked}:
             notes.append(f"{arm} was tuned on the selection split: {' '.join(picked['settings'])}.")
     notes += [f"{arm}-{seed} FAILED: {error}" for (arm, seed), error in result.failures.items()]
     return notes
@@ -186,12 +196,12 @@ def write_report(result: Result) -> list[Path]:
 def markdown(result: Result) -> str:
     plan, metrics = result.plan, metrics_of(result)
     text = f"# {plan.study.name}: {plan.study.title}\n\nBase: `{plan.base}`"
-    text += f", {plan.config(plan.asked[0], 0).num_epochs} epochs, seeds {', '.join(map(str, plan.seeds))}"
+    text += f", {counted(plan.example.num_epochs, 'epoch', 'epochs')}, seeds {', '.join(map(str, plan.seeds))}"
     text += (f", with {', '.join(f'`{setting}`' for setting in plan.settings)}" if plan.settings else "") + ".\n"
     for when in measured(lines_of(result)):
         heads, rows = table_heads(result, metrics), table_rows(result, when, metrics)
         used = used_columns(heads, rows)
-        text += f"\n**{WHEN[when]}**\n\n| " + " | ".join(heads[column] for column in used) + " |\n"
+        text += f"\n**{words_for(when, result)}**\n\n| " + " | ".join(heads[column] for column in used) + " |\n"
         text += "|---" * len(used) + "|\n"
         for row in rows:
             text += "| " + " | ".join(row[column] for column in used) + " |\n"
@@ -221,7 +231,7 @@ def latex(result: Result) -> str:
     for when in measured(lines_of(result)):
         heads, rows = table_heads(result, metrics), table_rows(result, when, metrics)
         used = used_columns(heads, rows)
-        text += f"% {WHEN[when]}\n\\begin{{tabular}}{{l{'r' * (len(used) - 1)}}}\n\\toprule\n"
+        text += f"% {words_for(when, result)}\n\\begin{{tabular}}{{l{'r' * (len(used) - 1)}}}\n\\toprule\n"
         text += " & ".join(latex_text(heads[column]) for column in used) + " \\\\\n\\midrule\n"
         for row in rows:
             text += " & ".join(latex_text(row[column]) for column in used) + " \\\\\n"
@@ -287,7 +297,7 @@ def print_report(result: Result, console: Console | None = None) -> None:
         say(f"{arm}, seed {seed} failed: {error}", console, "red")
     missing = len(plan.asked) * len(plan.seeds) - len(result.rows)
     if missing:
-        say(f"{counted_runs(missing)} missing; the same command tries again.", console, "red")
+        say(f"{counted(missing, 'run', 'runs')} missing; the same command tries again.", console, "red")
     print_notes(plan.study.notes, console)
     words = f"The tables are in {plan.out}: table.md, table.csv, table.tex; one row per run in seeds.csv."
     say(words, console, whole=True)
@@ -295,21 +305,24 @@ def print_report(result: Result, console: Console | None = None) -> None:
 
 def terminal_table(result: Result, left_out: Sequence[str]) -> Table:
     plan, lines = result.plan, lines_of(result)
-    title = f"{plan.study.name}, {plan.base}: test split, in percent"
+    mark = ", test-selected" if plan.example.data.paper_protocol else ""
+    title = f"{plan.study.name}, {plan.base}: test split, in percent{mark}"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left", title_style="bold")
     heads = ["arm", "n", "R@1", "95 % interval", f"to {plan.study.reference}", "MAP@R", "NMI"]
     heads += ["R@1 last", "R@1 best test*", paper_head(result), "time"]
-    kept = [column for column, name in enumerate(heads) if name not in left_out]
-    for column in kept:
-        table.add_column(heads[column], justify="right" if column else "left", no_wrap=True)
+    rows = []
     for line in lines:
         recall = estimate(list(line.values("selected", "recall@1").values()))
         figures = [mean_and_sd(list(line.values(*key).values())) for key in SHOWN]
         paper = f"{line.paper['recall@1']:.1f}" if "recall@1" in line.paper else ""
         seconds = "" if line.seconds is None else clock(line.seconds)
         compared = difference(to_reference(line, lines, result, "selected"))
-        cells = [line.arm, str(recall.n), figures[0], interval(recall), compared, *figures[1:], paper, seconds]
-        table.add_row(*(cells[column] for column in kept), style="bold" if line.arm == plan.study.reference else "")
+        rows.append([line.arm, str(recall.n), figures[0], interval(recall), compared, *figures[1:], paper, seconds])
+    kept = [column for column in used_columns(heads, rows) if heads[column] not in left_out]
+    for column in kept:
+        table.add_column(heads[column], justify="right" if column else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*(row[column] for column in kept), style="bold" if row[0] == plan.study.reference else "")
     return table
 
 

@@ -12,16 +12,14 @@ table.md .csv .tex    what came out (report.py)
 
 from __future__ import annotations
 
-import csv
 import fcntl
-import io
 import json
 import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,95 +28,16 @@ from pads.errors import UserError
 from pads.parts import check
 from pads.runs import RunFolder
 from pads.runs.checkpoint import cannot_write, write_atomically
-from pads.studies.arms import Arm, Change, Study, base_config, tuning
+from pads.studies.arms import Arm, Change, Study, tuning
 from pads.studies.engines import ENGINES, Job, Outcome, Tell, run_all
+from pads.studies.plan import DEFAULT_SEEDS, Key, Plan, Result
 from pads.studies.progress import Display, showing
+from pads.studies.report import write_report
+from pads.studies.seeds import append_row, finished, read_rows, row_of
 from pads.studies.tables import STUDIES
 
-DEFAULT_SEEDS = (0, 1, 2, 3, 4)
 TUNING_SEED = 1000
 """Of the runs that --tune compares: none of those that are reported."""
-Key = tuple[str, int]
-"""A run: its arm and its seed."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What was asked for."""
-
-    study: Study
-    out: Path
-    base: str
-    seeds: tuple[int, ...] = DEFAULT_SEEDS
-    arms: tuple[str, ...] = ()
-    """All, if none is named."""
-    epochs: int | None = None
-    data: str | None = None
-    weights: str | None = None
-    settings: tuple[str, ...] = ()
-    tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What tuned.json holds: the settings that --tune picked for an arm."""
-
-    @property
-    def asked(self) -> list[Arm]:
-        return [self.study.arm(name) for name in dict.fromkeys(self.arms)] if self.arms else list(self.study.arms)
-
-    def config(self, arm: Arm, seed: int) -> Config:
-        """The run's config but for what it takes from another run."""
-        config = base_config(self.base, scheduled=self.study.scheduled, epochs=self.epochs)
-        config = arm.change(config)
-        data = replace(config.data, root=config.data.root if self.data is None else self.data)
-        network = config.network if self.weights is None else replace(config.network, weights=self.weights)
-        config = replace(config, recipe=arm.name, seed=seed, data=data, network=network)
-        return with_settings(config, [*self.tuned.get(arm.name, {}).get("settings", ()), *self.settings])
-
-    def path(self, key: Key) -> Path:
-        return self.out / "runs" / f"{key[0]}-{key[1]}"
-
-    def needed(self, key: Key) -> Key | None:
-        """The run that this one takes something from."""
-        needs = self.study.arm(key[0]).needs
-        if needs is None:
-            return None
-        return (needs.arm, key[1] if needs.seed == "same" else self.another(key[1]))
-
-    def another(self, seed: int) -> int:
-        """The next of the study's seeds; of one alone, the one after it, which is then run for this alone."""
-        if len(self.seeds) == 1 or seed not in self.seeds:
-            return seed + 1
-        return self.seeds[(self.seeds.index(seed) + 1) % len(self.seeds)]
-
-    def job(self, key: Key) -> Job:
-        arm = self.study.arm(key[0])
-        config, needed = self.config(arm, key[1]), self.needed(key)
-        if arm.needs is not None and needed is not None:
-            config = arm.needs.use(config, self.path(needed).resolve())
-        return Job(*key, config, self.path(key))
-
-    def runs(self) -> list[Key]:
-        """All runs, those that others need before them; a seed with all its arms before the next."""
-        keys: dict[Key, None] = {}
-
-        def add(key: Key) -> None:
-            needed = self.needed(key)
-            if needed is not None:
-                add(needed)
-            keys[key] = None
-
-        for seed in self.seeds:
-            for arm in self.asked:
-                add((arm.name, seed))
-        return list(keys)
-
-
-@dataclass(frozen=True)
-class Result:
-    """A study as far as it has come."""
-
-    plan: Plan
-    rows: tuple[Mapping[str, str], ...]
-    """Of seeds.csv, for the arms and seeds that were asked for."""
-    failures: Mapping[Key, str]
 
 
 # -- the runs -----------------------------------------------------------------------------------------------------------
@@ -129,7 +48,8 @@ class Runs:
 
     def __init__(self, plan: Plan, tell: Tell, commit: str) -> None:
         self.plan, self.tell, self.commit = plan, tell, commit
-        self.done = {key for key in plan.runs() if key in finished(plan.out / "seeds.csv")}
+        rows = finished(plan.out / "seeds.csv")
+        self.done = {key for key in plan.runs() if key in rows}
         self.left = [key for key in plan.runs() if key not in self.done]
         self.total = len(self.left)
         self.failures: dict[Key, str] = {}
@@ -216,7 +136,7 @@ def run_study(
             pick_settings(plan, show, commit, engine_options)
         plan = replace(plan, tuned=read_tuned(plan.out))
         check_same(plan)
-        about = {"study": study.name, "base": base, "data": plan.config(plan.asked[0], 0).data.name}
+        about = {"study": study.name, "base": base, "data": plan.example.data.name}
         write_atomically(plan.out / "study.json", json.dumps(about, indent=2) + "\n")
         runs = Runs(plan, show, commit)
         show.begin(study.name, runs.total, len(runs.done))
@@ -226,7 +146,9 @@ def run_study(
         drop_unneeded(plan, runs.done)
     asked = {(arm.name, seed) for arm in plan.asked for seed in plan.seeds}
     rows = [row for row in read_rows(plan.out / "seeds.csv") if (row["recipe"], int(row["seed"])) in asked]
-    return Result(plan, tuple(rows), runs.failures)
+    result = Result(plan, tuple(rows), runs.failures)
+    write_report(result)
+    return result
 
 
 # -- the door -----------------------------------------------------------------------------------------------------------
@@ -326,8 +248,8 @@ def saying_how_to_go_on() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        words = str(interrupt) or "what was under way is saved"
-        raise KeyboardInterrupt(f"{words}; the same command goes on with it") from interrupt
+        words = str(interrupt) or "each run keeps its last checkpoint"
+        raise KeyboardInterrupt(f"{words}; the same command goes on") from interrupt
 
 
 # -- --tune -------------------------------------------------------------------------------------------------------------
@@ -348,6 +270,9 @@ def pick_settings(plan: Plan, show: Display, commit: str, engine_options: Mappin
     }
     if not candidates:
         return
+    for name in wanted:
+        if has_runs(plan, name):
+            raise UserError(f"{plan.out} holds runs of {name} that were not tuned: give another --out with --tune.")
     trials = tuple(
         Arm(trial, tried(plan.study.arm(name).change, settings)) for trial, (name, settings) in candidates.items()
     )
@@ -370,9 +295,6 @@ def pick_settings(plan: Plan, show: Display, commit: str, engine_options: Mappin
         }
         best = max(scores, key=lambda settings: scores[settings])
         tuned[name] = {"settings": best.split(), "selection recall@1": scores}
-    for arm in arms:
-        if arm.needs:
-            tuned[arm.name] = {"settings": tuned[arm.needs.arm]["settings"], "as": arm.needs.arm}
     write_atomically(plan.out / "tuned.json", json.dumps(tuned, indent=2) + "\n")
 
 
@@ -392,48 +314,7 @@ def read_tuned(out: Path) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-# -- seeds.csv ----------------------------------------------------------------------------------------------------------
-
-
-def row_of(config: Config, folder: RunFolder, seconds: float | None, commit: str) -> dict[str, Any]:
-    """Last, selected and best test epoch of every metric, as fractions."""
-    figures = folder.metrics
-    assert figures is not None
-    path = folder.path / "test_curve.jsonl"
-    curve = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    best = max(curve, key=lambda point: point["recall@1"]) if curve else None
-    row: dict[str, Any] = {"recipe": config.recipe, "seed": config.seed, "epochs": config.num_epochs}
-    row["selected_epoch"] = (figures["selection"] or {}).get("epoch", config.num_epochs)
-    row["best_test_epoch"] = best["epoch"] if best else ""
-    for metric in (*(f"recall@{k}" for k in config.recall_at), "map@r", "r-precision", "nmi"):
-        row[f"untrained_{metric}"] = figures["test"]["untrained"][metric]
-        row[f"last_{metric}"] = figures["test"]["last"][metric]
-        row[f"selected_{metric}"] = figures["test"]["trained"][metric]
-        row[f"best_test_{metric}"] = best[metric] if best else ""
-    weights = figures.get("weights") or {}
-    timed = "" if seconds is None else f"{seconds:.1f}"
-    return {**row, "seconds": timed, "weights_sha256": weights.get("sha256", ""), "commit": commit}
-
-
-def append_row(path: Path, row: Mapping[str, Any]) -> None:
-    """The file with one row more, whole at every moment."""
-    rows = [*read_rows(path), row]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(name for each in rows for name in each)))
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(path, text.getvalue())
-
-
-def read_rows(path: Path) -> list[dict[str, str]]:
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def finished(path: Path) -> set[Key]:
-    return {(row["recipe"], int(row["seed"])) for row in read_rows(path)}
+# -- small things -----------------------------------------------------------------------------------------------------------
 
 
 def drop_unneeded(plan: Plan, done: Iterable[Key]) -> None:
@@ -445,7 +326,7 @@ def drop_unneeded(plan: Plan, done: Iterable[Key]) -> None:
 
 
 def source_commit() -> str:
-    """The commit of these sources, where they are a checkout with a + where it was changed since."""
+    """The commit of these sources, where they are a checkout."""
     here = Path(__file__).parent
     try:
         tracked = subprocess.run(

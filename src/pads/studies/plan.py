@@ -1,0 +1,101 @@
+"""What was asked of a study, and the runs that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pads.config import Config, with_settings
+from pads.studies.arms import Arm, Study, base_config
+from pads.studies.engines import Job
+
+DEFAULT_SEEDS = (0, 1, 2, 3, 4)
+Key = tuple[str, int]
+"""A run: its arm and its seed."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was asked for."""
+
+    study: Study
+    out: Path
+    base: str
+    seeds: tuple[int, ...] = DEFAULT_SEEDS
+    arms: tuple[str, ...] = ()
+    """All, if none is named."""
+    epochs: int | None = None
+    data: str | None = None
+    weights: str | None = None
+    settings: tuple[str, ...] = ()
+    tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What tuned.json holds: the settings that --tune picked for an arm."""
+
+    @property
+    def asked(self) -> list[Arm]:
+        return [self.study.arm(name) for name in dict.fromkeys(self.arms)] if self.arms else list(self.study.arms)
+
+    def config(self, arm: Arm, seed: int) -> Config:
+        """The run's config but for what it takes from another run."""
+        config = base_config(self.base, scheduled=self.study.scheduled, epochs=self.epochs)
+        config = arm.change(config)
+        data = replace(config.data, root=config.data.root if self.data is None else self.data)
+        network = config.network if self.weights is None else replace(config.network, weights=self.weights)
+        config = replace(config, recipe=arm.name, seed=seed, data=data, network=network)
+        owner = arm.needs.arm if arm.needs else arm.name  # what takes something from a run shares its tuned settings
+        return with_settings(config, [*self.tuned.get(owner, {}).get("settings", ()), *self.settings])
+
+    @property
+    def example(self) -> Config:
+        """The config of the first arm, for what all of them share."""
+        return self.config(self.asked[0], self.seeds[0])
+
+    def path(self, key: Key) -> Path:
+        return self.out / "runs" / f"{key[0]}-{key[1]}"
+
+    def needed(self, key: Key) -> Key | None:
+        """The run that this one takes something from."""
+        needs = self.study.arm(key[0]).needs
+        if needs is None:
+            return None
+        return (needs.arm, key[1] if needs.seed == "same" else self.another(key[1]))
+
+    def another(self, seed: int) -> int:
+        """The next of the study's seeds; of one alone, the one after it, which is then run for this alone."""
+        if len(self.seeds) == 1 or seed not in self.seeds:
+            return seed + 1
+        return self.seeds[(self.seeds.index(seed) + 1) % len(self.seeds)]
+
+    def job(self, key: Key) -> Job:
+        arm = self.study.arm(key[0])
+        config, needed = self.config(arm, key[1]), self.needed(key)
+        if arm.needs is not None and needed is not None:
+            config = arm.needs.use(config, self.path(needed).resolve())
+        return Job(*key, config, self.path(key))
+
+    def runs(self) -> list[Key]:
+        """All runs, those that others need before them; a seed with all its arms before the next."""
+        keys: dict[Key, None] = {}
+
+        def add(key: Key) -> None:
+            needed = self.needed(key)
+            if needed is not None:
+                add(needed)
+            keys[key] = None
+
+        for seed in self.seeds:
+            for arm in self.asked:
+                add((arm.name, seed))
+        return list(keys)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A study as far as it has come."""
+
+    plan: Plan
+    rows: tuple[Mapping[str, str], ...]
+    """Of seeds.csv, for the arms and seeds that were asked for."""
+    failures: Mapping[Key, str]

@@ -1,0 +1,55 @@
+"""seeds.csv: one row per finished run, the evidence of a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pads.config import Config
+from pads.runs import RunFolder
+from pads.runs.checkpoint import write_atomically
+
+
+def row_of(config: Config, folder: RunFolder, seconds: float | None, commit: str) -> dict[str, Any]:
+    """Last, selected and best test epoch of every metric, as fractions."""
+    figures = folder.metrics
+    assert figures is not None
+    path = folder.path / "test_curve.jsonl"
+    curve = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    best = max(curve, key=lambda point: point["recall@1"]) if curve else None
+    row: dict[str, Any] = {"recipe": config.recipe, "seed": config.seed, "epochs": config.num_epochs}
+    row["selected_epoch"] = (figures["selection"] or {}).get("epoch", config.num_epochs)
+    row["best_test_epoch"] = best["epoch"] if best else ""
+    for metric in (*(f"recall@{k}" for k in config.recall_at), "map@r", "r-precision", "nmi"):
+        row[f"untrained_{metric}"] = figures["test"]["untrained"][metric]
+        row[f"last_{metric}"] = figures["test"]["last"][metric]
+        row[f"selected_{metric}"] = figures["test"]["trained"][metric]
+        row[f"best_test_{metric}"] = best[metric] if best else ""
+    weights = figures.get("weights") or {}
+    timed = "" if seconds is None else f"{seconds:.1f}"
+    return {**row, "seconds": timed, "weights_sha256": weights.get("sha256", ""), "commit": commit}
+
+
+def append_row(path: Path, row: Mapping[str, Any]) -> None:
+    """The file with one row more, whole at every moment."""
+    rows = [*read_rows(path), row]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for each in rows for name in each)))
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(path, text.getvalue())
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def finished(path: Path) -> set[tuple[str, int]]:
+    return {(row["recipe"], int(row["seed"])) for row in read_rows(path)}
