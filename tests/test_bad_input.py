@@ -62,7 +62,7 @@ def pads(capfd) -> Pads:
 
 
 def settings(*more: str) -> list[str]:
-    return ["--no-report", *(word for setting in (*TINY, *more) for word in ("--set", setting))]
+    return ["--no-report", "--no-index", *(word for setting in (*TINY, *more) for word in ("--set", setting))]
 
 
 def check_refused(answer: Answer, *words: str) -> None:
@@ -456,7 +456,7 @@ def test_a_spoilt_checkpoint_is_named_and_the_one_before_still_leads_to_the_end(
     check_refused(pads("train", "--resume", unfinished), newest.name, "delete it")
     check_refused(pads("evaluate", unfinished, "--checkpoint", "last"), newest.name)
     newest.unlink()
-    assert pads("train", "--resume", unfinished, "--plain", "--no-report").code == 0
+    assert pads("train", "--resume", unfinished, "--plain", "--no-report", "--no-index").code == 0
     assert (unfinished / "events.jsonl").read_bytes() == (untouched_run / "events.jsonl").read_bytes()
     assert (unfinished / "metrics.json").read_bytes() == (untouched_run / "metrics.json").read_bytes()
 
@@ -465,7 +465,7 @@ def test_a_run_without_a_checkpoint_cannot_be_evaluated_but_resumed(pads, unfini
     for path in (*RunFolder(unfinished).checkpoints(), unfinished / "selected.safetensors"):
         path.unlink()
     check_refused(pads("evaluate", unfinished), "no checkpoint yet", "--resume")
-    assert pads("train", "--resume", unfinished, "--plain", "--no-report").code == 0
+    assert pads("train", "--resume", unfinished, "--plain", "--no-report", "--no-index").code == 0
 
 
 def test_evaluating_an_unfinished_run_works_and_says_that_it_is_not_finished(pads, unfinished):
@@ -520,7 +520,7 @@ def test_a_full_disk_costs_no_checkpoint(pads, untouched_photos, untouched_run, 
     assert not list(run.rglob("*.partial"))
     if name == "step-":
         assert len(RunFolder(run).checkpoints()) == number - 1
-    assert pads("train", "--resume", run, "--plain", "--no-report").code == 0
+    assert pads("train", "--resume", run, "--plain", "--no-report", "--no-index").code == 0
     for file in ("events.jsonl", "metrics.json", "selected.safetensors"):
         assert (run / file).read_bytes() == (untouched_run / file).read_bytes()
 
@@ -549,7 +549,7 @@ def test_a_limit_of_the_system_is_met_in_the_same_way(pads, untouched_run, unfin
     )
     check_refused(Answer(process.returncode, process.stdout, process.stderr), "the disk is full", file)
     assert RunFolder(unfinished).checkpoints()[-1].read_bytes() == before
-    assert pads("train", "--resume", unfinished, "--plain", "--no-report").code == 0
+    assert pads("train", "--resume", unfinished, "--plain", "--no-report", "--no-index").code == 0
     assert (unfinished / "events.jsonl").read_bytes() == (untouched_run / "events.jsonl").read_bytes()
 
 

@@ -29,7 +29,8 @@ SETTINGS = [
     *("--set", "data.image_size=16", "--set", "data.resize=16", "--set", "data.store_size=16"),
     *("--set", "data.classes_per_batch=4", "--set", "data.samples_per_class=2", "--set", "threads=1"),
     *("--set", "adapt_every=1", "--set", "log_every=1", "--set", "data.reward_share=0.15"),
-    "--no-report",  # which has tests of its own
+    "--no-report",
+    "--no-index",  # which has tests of its own
 ]
 COMMANDS = next(action.choices for action in make_parser()._actions if isinstance(action.choices, dict))
 
@@ -262,7 +263,9 @@ def test_a_stopped_run_says_once_how_to_go_on_and_can(capsys, photos, tmp_path, 
     step = int(re.findall(r"step (\d+)", err)[0])
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, "num_epochs": step // 3 + 2}))
-    assert f"resuming folder, seed 0 from step {step}," in answer(capsys, "train", "--resume", run, "--no-report")
+    assert f"resuming folder, seed 0 from step {step}," in answer(
+        capsys, "train", "--resume", run, "--no-report", "--no-index"
+    )
 
 
 def test_an_interrupt_before_there_is_a_run_says_no_more_than_that(capsys, monkeypatch):

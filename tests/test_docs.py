@@ -129,3 +129,9 @@ def test_the_code_of_a_page_runs(name, desk, monkeypatch):
         pads.NEGATIVE_RULES.clear()
         pads.NEGATIVE_RULES.update(before)
     assert namespace.get("vectors") is not None or namespace["run"].is_finished
+
+
+def test_training_on_a_folder_ends_with_an_index_of_it(desk):
+    index = pads.Index.open(desk / "runs" / "photos" / "images-index")
+    assert len(index.paths) == 36
+    assert index.labels[0] == "item-00"

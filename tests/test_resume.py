@@ -148,7 +148,7 @@ def test_the_command_survives_sigkill_and_sigint(photos, config, never_stopped, 
     run, settings = tmp_path / "run", [word for setting in SETTINGS for word in ("--set", setting)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        command("train", "folder", "--data", str(photos), "--run", str(run), "--no-report", *settings),
+        command("train", "folder", "--data", str(photos), "--run", str(run), "--no-report", "--no-index", *settings),
         env=environment,
         stdout=subprocess.DEVNULL,
     )
@@ -158,7 +158,7 @@ def test_the_command_survives_sigkill_and_sigint(photos, config, never_stopped, 
     before = len((run / "events.jsonl").read_bytes().splitlines())
 
     process = subprocess.Popen(
-        command("train", "--resume", str(run), "--no-report"),
+        command("train", "--resume", str(run), "--no-report", "--no-index"),
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -173,7 +173,10 @@ def test_the_command_survives_sigkill_and_sigint(photos, config, never_stopped, 
         assert "Traceback" not in errors
 
     subprocess.run(
-        command("train", "--resume", str(run), "--no-report"), env=environment, check=True, stdout=subprocess.DEVNULL
+        command("train", "--resume", str(run), "--no-report", "--no-index"),
+        env=environment,
+        check=True,
+        stdout=subprocess.DEVNULL,
     )
     assert_same(RunFolder.open(run), never_stopped)
 

@@ -8,7 +8,8 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
@@ -135,6 +136,7 @@ def add_train(commands: Commands) -> None:
     train.add_argument("--plain", action="store_true", help="plain lines instead of the live display")
     train.add_argument("--tensorboard", action="store_true", help="write TensorBoard files into the run folder")
     train.add_argument("--no-report", action="store_true", help="draw no report at the end")
+    train.add_argument("--no-index", action="store_true", help="make no index of your own folder at the end")
     train.set_defaults(command=train_command)
 
 
@@ -368,7 +370,7 @@ def train_command(options: argparse.Namespace) -> None:
 
     with watching(plain=options.plain, tensorboard=options.tensorboard) as watch:
         run = train(config, options.run, watch=watch)
-    report_at_the_end(run, options)
+    after_training(run, options)
 
 
 def resume_command(options: argparse.Namespace) -> None:
@@ -389,22 +391,38 @@ def resume_command(options: argparse.Namespace) -> None:
     with watching(plain=options.plain, tensorboard=options.tensorboard) as watch:
         run = resume(options.resume, watch=watch)
     if finished is None:
-        report_at_the_end(run, options)
+        after_training(run, options)
 
 
-def report_at_the_end(run: RunFolder, options: argparse.Namespace) -> None:
-    """The run is finished and stays so, whatever becomes of its pictures."""
-    if options.no_report or not is_first_process():
+def after_training(run: RunFolder, options: argparse.Namespace) -> None:
+    """The report, and an index of a user's own folder. The run is finished and stays so, whatever becomes of these."""
+    if not is_first_process():
         return
-    print("Drawing the report ...", flush=True)
-    try:
-        from pads.reports.report import write_report
+    path = shlex.quote(str(run.path))
+    if not options.no_report:
+        print("Drawing the report ...", flush=True)
+        with told_if_it_fails("the report was not drawn", f"pads report {path}"):
+            from pads.reports.report import write_report
 
-        print(f"Drawn in {write_report([run]).page}")
+            print(f"Drawn in {write_report([run]).page}")
+    data = run.config.data
+    if data.name == "folder" and data.root is not None and not options.no_index:
+        out = run.path / "images-index"
+        print("Making the images searchable ...", flush=True)
+        with told_if_it_fails("the index was not made", f"pads index {path} {shlex.quote(data.root)} --out {out}"):
+            from pads.retrieval import build_index
+
+            index = build_index(run, data.root, out)
+            print(f"{len(index.paths):,} images to search: pads search {out} IMAGE, or pads serve {out}")
+
+
+@contextmanager
+def told_if_it_fails(what: str, again: str) -> Iterator[None]:
+    try:
+        yield
     except (Exception, KeyboardInterrupt) as error:
-        why = str(error).partition("\n")[0] or type(error).__name__
-        again = f"pads report {shlex.quote(str(run.path))}"
-        print(f"pads: the report was not drawn ({why}); try again with `{again}`.", file=sys.stderr)
+        why = (str(error).partition("\n")[0] or type(error).__name__).rstrip(".")
+        print(f"pads: {what} ({why}); try again with `{again}`.", file=sys.stderr)
 
 
 def recipe_config(name: str) -> Config:
