@@ -76,6 +76,14 @@ def test_what_is_done_is_not_run_again_and_new_seeds_are_added(quick, monkeypatc
     assert runs_of(result) == [("pads", 0), ("pads", 1)]
 
 
+def test_the_tables_of_a_finished_study_need_no_images(quick):
+    options = {**quick, "seeds": (0,), "epochs": 1, "arms": ["udist"]}
+    run_study(TWO, **options)
+    (quick["out"] / "table.md").unlink()
+    assert len(run_study(TWO, **{**options, "data": "/nowhere"}).rows) == 1
+    assert (quick["out"] / "table.md").exists()
+
+
 def test_images_are_decoded_once_for_all_runs_that_share_them(quick, monkeypatch):
     decoded, load = [], engines.load_images
     monkeypatch.setattr(engines, "load_images", lambda *options: decoded.append(1) or load(*options))
@@ -117,6 +125,8 @@ def test_other_settings_are_refused_before_they_mix_with_what_is_there(quick):
         ({"seeds": (-1,)}, "needs seeds of 0 or more"),
         ({"epochs": 0}, "epochs is 0"),
         ({"jobs": 0}, "jobs is 0"),
+        ({"data": None}, "--data"),
+        ({"data": "/nowhere/at/all"}, "/nowhere/at/all"),
         ({"engine": "slurm"}, "there is no engine 'slurm'"),
         ({"engine": "ray", "jobs": 2}, "--jobs is for --engine local"),
         ({"gpus_per_run": 0.5}, "--engine ray"),

@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from pads.config import Config, from_json, lookup, to_dict, to_json, with_settings
+from pads.data.prepare import read_data
+from pads.display import print_notes
 from pads.errors import UserError
 from pads.parts import check
 from pads.runs import RunFolder
@@ -36,6 +38,7 @@ from pads.studies.report import write_report
 from pads.studies.seeds import append_row, finished, read_rows, row_of
 from pads.studies.tables import STUDIES
 
+PRETRAINED = ("cub200", "cars196", "sop")
 TUNING_SEED = 1000
 """Of the runs that --tune compares: none of those that are reported."""
 
@@ -140,6 +143,10 @@ def run_study(
         write_atomically(plan.out / "study.json", json.dumps(about, indent=2) + "\n")
         runs = Runs(plan, show, commit)
         show.begin(study.name, runs.total, len(runs.done))
+        if runs.left and plan.example.data.name in PRETRAINED and plan.example.network.weights is None:
+            print_notes(
+                ["every run starts from random weights; the paper's start from ImageNet: --weights FILE."], show.console
+            )
         with saying_how_to_go_on():
             run_all(runs, show, **engine_options)  # type: ignore[arg-type]
     if drop_checkpoints:
@@ -181,6 +188,8 @@ def check_plan(plan: Plan, tune: bool) -> None:
             raise UserError(
                 f"these settings make the arms {same} and {arm.name} the same: leave out the --set of what they differ in."
             )
+    if set(plan.runs()) - finished(plan.out / "seeds.csv"):
+        read_data(plan.example.data)  # images that are not there would fail every run
 
 
 def check_same(plan: Plan) -> None:
