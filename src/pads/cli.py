@@ -186,7 +186,7 @@ def add_study(commands: Commands) -> None:
     study.add_argument(
         "--recipe-base",
         metavar="BASE",
-        help="emoji, cub200, cars196, sop, folder, csv, or a recipe (default: the paper's)",
+        help="emoji, cub200, cars196, sop, folder, csv, hf, or a recipe (default: the paper's)",
     )
     study.add_argument("--data", metavar="DIR", help="where the images are")
     study.add_argument("--weights", metavar="FILE", help="what the backbone starts from")

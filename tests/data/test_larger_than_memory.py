@@ -29,14 +29,16 @@ torch.set_num_threads(1)
 root, more = sys.argv[1], int(sys.argv[2])
 data = Data("folder", root=root, image_size=8, resize=8, store_size=128, store_ratio=1.0, skip_bad_images=True)
 config = Config(data=data, network=Network("small"))
-status = open("/proc/self/status").read().split()
+with open("/proc/self/status") as file:
+    status = file.read().split()
 limit = int(status[status.index("VmData:") + 1]) * 1024 + more
 resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 views = load_views(config, torch.device("cpu"), lambda *_: None)
 store = views.train.store
 assert store.is_on_disk and store.pixels.nbytes > more, (store.is_on_disk, store.pixels.nbytes, more)
 seen = 0
-for pixels, sizes, labels in views.train.stored_batches(epoch_batches(config, views, 0)):
+batches = epoch_batches(config, views, 0, len(views.train) // 112)
+for pixels, sizes, labels in views.train.stored_batches(batches):
     seen += len(pixels)
 figures = evaluate(raw_pixels, views.test, ("recall@1",))
 try:

@@ -178,7 +178,7 @@ def test_the_input_follows_the_model_unless_it_was_set():
     config = with_settings(pads.RECIPES["emoji-udist"](), ["network.backbone=timm:tiny_vit.one"])
     assert [config.data.image_size, config.network.mean] == [AUTO, AUTO]
     config, notes = told(config)
-    assert (config.data.image_size, config.data.resize, config.data.store_size) == (32, 37, 40)
+    assert (config.data.image_size, config.data.resize, config.data.store_size) == (32, 37, 48)
     assert (config.network.mean, config.network.std) == ((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
     assert [key for key, _, _ in notes["chosen"][0]["choices"]] == list(MODEL_INPUT)
     quoted = with_settings(pads.RECIPES["emoji-udist"](), ['network.backbone = "timm:tiny_vit.one"'])

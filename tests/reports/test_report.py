@@ -12,8 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from pads.choose import settled
 from pads.cli import MAPS, main
 from pads.errors import UserError
 from pads.reports import figures, report
@@ -190,7 +192,7 @@ def test_a_run_that_is_still_training_shows_how_good_it_is_so_far(stopped, no_pi
 
 
 def test_a_run_that_has_just_begun_can_be_reported(config, tmp_path):
-    made = write_report([RunFolder.create(tmp_path / "run", config)])
+    made = write_report([RunFolder.create(tmp_path / "run", settled(config, torch.device("cpu"), lambda *_: None))])
     data = data_of(made.page)
     assert data["charts"] == []
     assert "first training record" in data["charts_caption"]
@@ -252,17 +254,17 @@ def train(capsys, photos, run, *more):
 
 
 def test_a_training_ends_with_its_report(capsys, photos, tmp_path, no_pictures):
-    code, out, err = train(capsys, photos, tmp_path / "run")
+    code, out, err = train(capsys, photos, tmp_path / "run", "--no-index")
     assert (code, err) == (0, "")
     assert out.endswith(f"Drawn in {tmp_path / 'run' / 'report.html'}\n")
     (tmp_path / "run" / "metrics.json").unlink()
     (tmp_path / "run" / "report.html").unlink()
-    code, out, _ = answer(capsys, "train", "--resume", tmp_path / "run")
+    code, out, _ = answer(capsys, "train", "--resume", tmp_path / "run", "--no-index")
     assert (code, (tmp_path / "run" / "report.html").exists()) == (0, True)
 
 
 def test_a_report_that_is_not_wanted_is_not_drawn(capsys, photos, tmp_path):
-    code, out, _ = train(capsys, photos, tmp_path / "run", "--no-report")
+    code, out, _ = train(capsys, photos, tmp_path / "run", "--no-report", "--no-index")
     assert code == 0
     assert "Drawn" not in out
     assert not (tmp_path / "run" / "report").exists()

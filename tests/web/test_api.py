@@ -205,7 +205,7 @@ def test_a_mistake_of_ours_is_a_500_that_gives_nothing_away(client, served, monk
 
 def test_an_embedding_that_fails_is_told_to_whoever_waits_and_to_nobody_else(client, served, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(served.ready().index.model, "embed_squares", lambda *_: 1 / 0)
+        patch.setattr(served.ready().index.model, "embed_stored", lambda *_: 1 / 0)
         error_of(client.post("/api/embed", files=upload()), 500)
     assert client.post("/api/embed", files=upload()).status_code == 200
 

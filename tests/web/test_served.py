@@ -12,10 +12,12 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from starlette.testclient import TestClient
 
 import pads
+from pads.choose import settled
 from pads.cli import main
 from pads.config import Config, Part, to_json, with_settings
 from pads.errors import UserError
@@ -172,7 +174,7 @@ def test_a_part_of_an_image_is_indexed_where_the_run_uses_a_part(tmp_path):
     lines = [columns, *rows]
     (tmp_path / "data.csv").write_text("\n".join(lines) + "\n")
     config = with_settings(RECIPES["csv"](), [f"data.root={tmp_path / 'data.csv'}"])
-    run = RunFolder.create(tmp_path / "run", config)
+    run = RunFolder.create(tmp_path / "run", settled(config, torch.device("cpu"), lambda *_: None))
     folder = link_test_images(run)
     files = sorted(folder.rglob("*.png"))
     assert len(files) == 4
@@ -337,15 +339,15 @@ def test_a_layout_keeps_its_proportions_and_may_be_a_single_point():
 
 def test_uploads_that_wait_together_are_embedded_together(index_path, photos):
     index = Index.open(index_path)
-    sizes, embed_squares = [], index.model.embed_squares
+    sizes, embed_stored = [], index.model.embed_stored
     may_go = threading.Event()
 
     def counted(squares, originals):
         sizes.append(len(squares))
         may_go.wait()
-        return embed_squares(squares, originals)
+        return embed_stored(squares, originals)
 
-    index.model.embed_squares = counted
+    index.model.embed_stored = counted
     embedder = Embedder(index.model)
     files = [photos / path for path in index.paths]
 

@@ -9,15 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pads.config import Config, Part, Sampling, lookup
+from pads.config import Config, Data, Network, Optimiser, Part, Sampling, lookup
 from pads.recipes import (
     PAPER_BINS,
     RECIPES,
     cars196_margin_udist,
-    csv,
     cub200_margin_udist,
     emoji_udist,
-    folder,
     sop_margin_udist,
     with_pads,
 )
@@ -83,13 +81,25 @@ def with_test_curve(recipe: Callable[[], Config]) -> Callable[[], Config]:
     return lambda: replace(recipe(), test_curve_every=20)
 
 
+def own_images(name: str) -> Callable[[], Config]:
+    """A user's own images, in settings that are fixed beforehand: a run that chose by itself might choose for each arm."""
+    return lambda: Config(
+        data=Data(name=name, image_size=64, resize=72, store_size=80, classes_per_batch=8, samples_per_class=4),
+        network=Network("small", frozen_batch_norm=False),
+        loss=margin(1.2),
+        curriculum=Part("distance-weighted"),
+        optimiser=Optimiser(learning_rate=1e-3),
+        num_epochs=50,
+        test_curve_every=10,
+    )
+
+
 BASES: dict[str, Callable[[], Config]] = {
     "emoji": short_emoji,
     "cub200": with_test_curve(cub200_margin_udist),
     "cars196": with_test_curve(cars196_margin_udist),
     "sop": with_test_curve(sop_margin_udist),
-    "folder": with_test_curve(folder),
-    "csv": with_test_curve(csv),
+    **{name: own_images(name) for name in ("folder", "csv", "hf")},
 }
 """A data set by name, in the settings of its static baseline; any recipe is a base too."""
 ABLATION_EPOCHS = {"cub200": 150, "cars196": 150}

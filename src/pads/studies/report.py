@@ -249,11 +249,11 @@ def draw_figures(result: Result) -> list[Path]:
     try:
         import matplotlib  # noqa: F401
 
-        from pads.reports.figures import draw_curricula, draw_initial  # type: ignore[import-not-found,unused-ignore]
+        from pads.reports.figures import draw_curricula, draw_initial
     except ImportError:
         return []
     runs = {
-        line.arm: [RunFolder.open(result.plan.path((line.arm, seed))) for seed in line.rows]
+        line.arm: [RunFolder(result.plan.path((line.arm, seed))) for seed in line.rows]  # which may be deleted by now
         for line in lines_of(result)
     }
     logged = {arm: folders for arm, folders in runs.items() if folders and all(map(has_distribution, folders))}
