@@ -306,7 +306,7 @@ def live_by_two(live, tmp_path_factory) -> Path:
     ("killed", "where", "calls", "saved"),
     [
         (1, "sum_gradients", 8, 7),  # the middle of a step: the others have drawn their random numbers already
-        (1, "any", 9, 8),  # between two steps
+        (1, "any", 11, 8),  # between two steps; the first two calls are of the reading of images
         (1, "on_first", 7, None),  # in a measurement, after which the policy would have acted: the last epoch counts
         (0, "gathered", 8, None),  # the writer itself
     ],
