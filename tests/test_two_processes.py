@@ -28,6 +28,7 @@ import torch
 from PIL import Image
 from torch import nn
 
+from pads.choose import settled
 from pads.config import Config, with_settings
 from pads.data import views as views_module
 from pads.data.batches import class_batches, rank_share
@@ -81,7 +82,8 @@ def photos(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def config(photos) -> Config:
     recipe = RECIPES["folder"]()
-    return with_settings(replace(recipe, recipe="folder", data=replace(recipe.data, root=str(photos))), SETTINGS)
+    config = with_settings(replace(recipe, recipe="folder", data=replace(recipe.data, root=str(photos))), SETTINGS)
+    return settled(config, torch.device("cpu"), nobody)
 
 
 # -- processes ---------------------------------------------------------------------------------------------------------
