@@ -53,6 +53,7 @@ def main() -> None:
             start = time.perf_counter()
             row = checked(name, settings, photos, Path(folder, name), is_compiled)
             table.add_row(name, *row, f"{time.perf_counter() - start:.0f}")
+            print(name, *row, flush=True)  # now too, in case the next one takes for ever
     how = "compiled and captured" if is_compiled else "eager"
     Console(width=150).print(f"timm {timm.__version__}, torch {torch.__version__}, {how}", table, sep="\n")
 

@@ -23,7 +23,7 @@ from pads.choose import settled
 from pads.config import Config, Part, Sampling
 from pads.data.benchmark import ImageList
 from pads.data.store import ImageStore, stored_shape
-from pads.data.views import Preprocessing, View, Views, load_views
+from pads.data.views import Preprocessing, View, Views, even_batches, load_views
 from pads.evaluate import evaluate
 from pads.parts import build_optimiser, check, make_curriculum, pick_device, set_learning_rates, start_network
 from pads.recipes import with_pads
@@ -176,7 +176,8 @@ def noise(config: Config, device: torch.device, num_images: int) -> Views:
     preprocessing = Preprocessing.of(config.data, config.network, config.compiled)
     order = np.arange(num_images)
     reward = order % 7 == 0  # about 15 %
-    train, held_out = View.of(store, order[~reward], preprocessing), View.of(store, order[reward], preprocessing)
+    train = View.of(store, order[~reward], preprocessing)
+    held_out = View.of(store, order[reward], preprocessing, batch_size=even_batches(int(reward.sum())))
     return Views(train, held_out, View.of(store, order[:0], preprocessing), held_out, ())
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pads.data import ImageList, ImageStore, place_store
 from pads.data.store import free_memory, one_ahead
+from pads.data.views import even_batches
 from pads.errors import UserError
 
 NUM = 10
@@ -172,3 +173,12 @@ def test_stopping_early_leaves_no_thread_behind() -> None:
 
 def test_this_machine_has_free_memory() -> None:
     assert free_memory() > 10**7
+
+
+@pytest.mark.parametrize(
+    ("num", "size"), [(798, 400), (838, 432), (448, 448), (449, 240), (1, 16), (0, 448), (5924, 432)]
+)
+def test_batches_of_evaluation_are_few_and_even(num, size):
+    assert even_batches(num) == size
+    assert size % 16 == 0
+    assert size <= 448

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 import pads
+from pads.choose import settled
 from pads.config import Config, with_settings
 from pads.data.augment import random_resized_crop_boxes, resample
 from pads.data.views import load_views
@@ -60,7 +61,8 @@ def photos(tmp_path_factory) -> Path:
 def config(photos: Path, *settings: str) -> Config:
     recipe = RECIPES["folder"]()
     recipe = replace(recipe, recipe="folder", data=replace(recipe.data, root=str(photos)))
-    return with_settings(recipe, [*SETTINGS, *settings])
+    config = with_settings(recipe, [*SETTINGS, *settings])
+    return settled(config, torch.device("cuda"), nobody)
 
 
 def losses(run: RunFolder) -> list[float]:

@@ -6,6 +6,7 @@ Dimensions: B batch, M batches, N images, C channels, H height, W width.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,7 +26,8 @@ from pads.runs.distributed import ALONE, Team
 
 Watch = Callable[[str, int, Mapping[str, Any]], None]
 """See `pads.train.Watch`."""
-EVALUATION_BATCH = {"cpu": 128, "cuda": 400}
+EVALUATION_BATCH = {"cpu": 128, "cuda": 448}
+"""The most images at once."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,8 @@ class View:
     is_gallery_N: Tensor | None = None
     num_labels: int = 0
     """All labels are below this: the classes of the role, or more where other draws of it have other classes."""
+    batch_size: int | None = None
+    """Of evaluation; the most that the device likes, if none is given."""
 
     @classmethod
     def of(
@@ -119,6 +123,7 @@ class View:
         indices: np.ndarray,
         preprocessing: Preprocessing,
         among: np.ndarray | None = None,
+        batch_size: int | None = None,
         **flags: Tensor,
     ) -> View:
         """Labels are counted anew, 0 .. C - 1 within the role, or among these images."""
@@ -126,7 +131,7 @@ class View:
         among_N = indices_N if among is None else torch.as_tensor(among, dtype=torch.int64, device=store.device)
         classes_C = store.labels_N[among_N].unique()
         labels_N = torch.searchsorted(classes_C, store.labels_N[indices_N])
-        return cls(store, indices_N, labels_N, preprocessing, **flags, num_labels=len(classes_C))
+        return cls(store, indices_N, labels_N, preprocessing, **flags, num_labels=len(classes_C), batch_size=batch_size)
 
     def __len__(self) -> int:
         return len(self.indices_N)
@@ -157,7 +162,7 @@ class View:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Of several processes, each gets its part of the batches."""
-        size = EVALUATION_BATCH.get(self.store.device.type, 128)
+        size = self.batch_size or EVALUATION_BATCH.get(self.store.device.type, 128)
         indices, labels = self.indices_N.split(size), self.labels_N.split(size)
         own = self.team.share(len(indices))
         if own.start == own.stop:  # nothing is left for this one: a batch without labels, which `embed` leaves out
@@ -233,22 +238,31 @@ def deal_roles(config: Config, images: Images, watch: Watch, draw: int = 0) -> V
     selection_share = 0.0 if data.paper_protocol or images.benchmark.selection else data.selection_share
     roles = roles_of(data, train.labels_N.cpu().numpy()[usable_N], selection_share, draw)
     watch("note", 0, {"notes": roles.notes})
+    # one size for all, since the network is compiled for it: that of the split that is measured most often
+    size = even_batches(len(roles.reward)) if train.device.type == "cuda" else None
     if images.selection is not None:
-        selection = View.of(images.selection, in_pairs(images.selection, watch), preprocessing)
+        selection = View.of(images.selection, in_pairs(images.selection, watch), preprocessing, batch_size=size)
     else:
-        selection = View.of(train, usable_N[roles.selection], preprocessing)
+        selection = View.of(train, usable_N[roles.selection], preprocessing, batch_size=size)
     # a class keeps its label, and so its boundary in the margin loss, from draw to draw
     pool_N = usable_N[np.concatenate([roles.train, roles.reward])] if data.reward_resample_every else None
     return Views(
         View.of(train, usable_N[roles.train], preprocessing, among=pool_N),
-        View.of(train, usable_N[roles.reward], preprocessing),
+        View.of(train, usable_N[roles.reward], preprocessing, batch_size=size),
         selection,
-        view_of_test(images.benchmark.test, images.test, preprocessing, watch),
+        replace(view_of_test(images.benchmark.test, images.test, preprocessing, watch), batch_size=size),
         (*images.benchmark.notes, *roles.notes),
         draw,
         functools.partial(deal_roles, config, images, silent),
         data.reward_resample_every,
     )
+
+
+def even_batches(num_images: int) -> int:
+    """The size of the fewest equal batches on a GPU, in multiples of 16: 798 images are two of 400."""
+    most = EVALUATION_BATCH["cuda"]
+    num_batches = max(1, math.ceil(num_images / most))
+    return 16 * math.ceil(num_images / num_batches / 16) or most
 
 
 def silent(kind: str, step: int, values: Mapping[str, Any]) -> None:
