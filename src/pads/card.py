@@ -10,37 +10,27 @@ import pads
 from pads.config import Config
 from pads.runs import RunFolder
 
-ROWS = ("raw pixels", "untrained", "trained")
 COLUMNS = {"map@r": "MAP@R", "r-precision": "R-precision", "nmi": "NMI"}
 PROTOCOLS = {
-    "selected": "The epoch was picked on held-out training classes; the test split was measured once, at the end.",
-    "test-selected": "**Test-selected:** the epoch was picked on the test split itself, so these figures are optimistic.",
-    "last": "The last epoch, without any selection; the test split was measured once, at the end.",
+    "selected": "**selected**: {epoch} was picked on held-out training classes; the test split was measured once, at the end.",
+    "test-selected": "**test-selected**: {epoch} was picked on the test split itself, so expect less on new images.",
+    "last": "**last**: the last epoch, nothing was picked; the test split was measured once, at the end.",
 }
-LICENCE = (
-    "The code of pads is under the MIT licence. These weights were learned from images, and perhaps from the weights of "
-    "others: what their licences ask for holds here too. Whoever shares this model states its licence."
-)
+LICENCE = """## Licence
+
+The code of pads is under the MIT licence. These weights were learned from images, and perhaps from the weights of others: what
+their licences ask for holds here too. Whoever shares this model states its licence."""
 
 
 def model_card(run: RunFolder) -> str:
-    """README.md for the Hub or an export: numbers, protocol, how to use it, and a note on the licence."""
+    """README.md for the Hub; `pads export` puts the same sections beside its files."""
     config, figures = run.config, run.metrics
-    sections = [
-        HEADER,
-        f"# {title(config)}",
+    intro = (
         f"Images in, vectors of {config.network.embedding_dim} numbers out: a small distance means similar. "
-        f"Trained with pads {pads.__version__} (`pip install pads-dml`).",
-        "## How to use it",
-        USE,
-        "## How good it is",
-        *(measured(figures) if figures else ["The run is not finished, so nothing was measured."]),
-        "## How it was made",
-        "\n".join(f"- {name}: {value}" for name, value in made_of(config, figures).items()),
-        "## Licence",
-        LICENCE,
-    ]
-    return "\n\n".join(sections) + "\n"
+        f"Trained with pads {pads.__version__} (`pip install pads-dml`)."
+    )
+    sections = [HEADER, f"# {title(config)}", intro, USE, how_good(figures), how_made(config, figures), limits(config)]
+    return "\n\n".join([*sections, LICENCE]) + "\n"
 
 
 HEADER = """---
@@ -52,7 +42,9 @@ tags:
 - pads
 ---"""
 
-USE = """```python
+USE = """## How to use it
+
+```python
 import pads
 
 model = pads.load("FOLDER")  # the folder of these files, or hf://USER/NAME on the Hugging Face Hub
@@ -65,19 +57,26 @@ def title(config: Config) -> str:
     return f"{config.recipe or config.data.name}: {config.network.backbone}, {config.network.embedding_dim} dimensions"
 
 
-def measured(figures: Mapping[str, Any]) -> list[str]:
+def how_good(figures: Mapping[str, Any] | None, checkpoint: str = "selected") -> str:
     """The table of the test split and what picked the epoch."""
+    head = "## How good it is\n\n"
+    if figures is None:
+        return head + "The run is not finished, so nothing was measured."
     test, size = figures["test"], figures["splits"]["test"]
+    own = "trained" if checkpoint == "selected" else "last"
     names = [name for name in test["trained"] if name.startswith("recall@") or name in COLUMNS]
     heads = [COLUMNS.get(name, "R@" + name.partition("@")[2]) for name in names]
     lines = [f"| | {' | '.join(heads)} |", "|---" + "|--:" * len(heads) + "|"]
-    for row in ROWS:
+    for row in ("raw pixels", "untrained", own):
         lines.append(f"| {row} | {' | '.join(f'{100 * test[row][name]:.1f}' for name in names)} |")
+    picked = (figures.get("selection") or {}).get("epoch")
+    protocol = PROTOCOLS["last" if own == "last" else figures["protocol"]]
+    stamp = protocol.format(epoch=f"epoch {picked}" if picked else "the epoch")
     of_what = f"On {size['images']:,} test images of {size['classes']:,} classes, in percent:"
-    return [of_what, "\n".join(lines), PROTOCOLS[figures["protocol"]]]
+    return head + "\n\n".join([of_what, "\n".join(lines), f"Protocol: {stamp}"])
 
 
-def made_of(config: Config, figures: Mapping[str, Any] | None) -> dict[str, str]:
+def how_made(config: Config, figures: Mapping[str, Any] | None) -> str:
     """The settings that change what the model is; no path of the machine that trained it."""
     weights = (figures or {}).get("weights")
     made = {
@@ -91,10 +90,21 @@ def made_of(config: Config, figures: Mapping[str, Any] | None) -> dict[str, str]
         "seed": str(config.seed),
     }
     if figures:
-        train = figures["splits"]["train"]
-        made["trained on"] = f"{train['images']:,} images of {train['classes']:,} classes"
-    return made
+        sizes = figures["splits"].items()
+        made["splits"] = ", ".join(f"{name} {n['images']:,} images of {n['classes']:,} classes" for name, n in sizes)
+    return "## How it was made\n\n" + "\n".join(f"- {name}: {value}" for name, value in made.items())
 
 
 def start(config: Config) -> str:
     return "random weights" if config.network.weights is None else Path(config.network.weights).name
+
+
+def limits(config: Config) -> str:
+    lines = [
+        "- What is alike was learnt from the classes above; on other kinds of pictures, measure before you rely on it.",
+        '- Distances mean something within this network only, and a threshold for "the same" has to be calibrated.',
+        "- One square crop of the centre is seen: what lies at the edge of a long picture is not.",
+    ]
+    if config.precision != "float32":
+        lines.append(f"- Trained in {config.precision}; exported, and compared with the original, in float32.")
+    return "\n".join(["## Limits\n", *lines])

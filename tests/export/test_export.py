@@ -170,12 +170,9 @@ def test_the_card_has_the_figures_of_the_run(export, run):
         assert " | ".join(shown) in card
     for split, size in run.metrics["splits"].items():
         assert f"{split} {size['images']:,} images of {size['classes']:,} classes" in card
-    assert "**selected**" in card and "random weights" in card and f"`{photos_name(run)}`" in card
+    assert "**selected**" in card and "random weights" in card
+    assert str(Path(run.config.data.root).parent) not in card
     assert hashlib.sha256((export / "model.onnx").read_bytes()).hexdigest() in card
-
-
-def photos_name(run):
-    return Path(run.config.data.root).name
 
 
 def changed_run(run, tmp_path, *, config=None, metrics=None):
@@ -195,7 +192,7 @@ def test_the_card_stamps_a_test_selected_run_and_names_its_weights(run, unchecke
     copy = changed_run(run, tmp_path, metrics={"protocol": "test-selected", "weights": weights})
     card = (export_run(copy, ["safetensors"], tmp_path / "out") / "README.md").read_text()
     assert "**test-selected**" in card and "on the test split itself" in card and "expect less" in card
-    assert "`start.pth`" in card and "ab" * 32 in card
+    assert "start.pth" in card and "ab" * 32 in card
 
 
 def test_an_unfinished_run_is_exported_without_figures(run, unchecked, tmp_path):

@@ -44,7 +44,7 @@ def test_a_card_has_the_figures_in_percent_and_the_sizes_of_the_splits(run):
 
 
 @pytest.mark.parametrize(
-    ("protocol", "words"), [("selected", "once"), ("test-selected", "Test-selected"), ("last", "The last epoch")]
+    ("protocol", "words"), [("selected", "once"), ("test-selected", "**test-selected**"), ("last", "the last epoch")]
 )
 def test_a_card_says_how_the_epoch_was_picked(run, protocol, words):
     run.write_json("metrics.json", figures(protocol))
