@@ -5,11 +5,13 @@ from dataclasses import replace
 from statistics import mean, stdev
 
 import pytest
+import torch
 
+from pads.choose import settled
 from pads.config import Part
 from pads.recipes import RECIPES
 from pads.reports.groups import Group, grouped
-from pads.reports.headline import PAPER, headline_of
+from pads.reports.headline import PAPER, changes_of, headline_of
 from pads.runs import RunFolder
 
 
@@ -82,3 +84,11 @@ def test_what_a_run_changed_of_its_recipe_is_said(tmp_path):
     notes = headline_of(Group("changed", (RunFolder.create(tmp_path / "run", config),), ()))["notes"]
     assert "Changed from the recipe: loss.options.beta=0.9, num_epochs=7." in notes
     assert "The paper's number is of the recipe as it stands, and this run changed it." in notes
+
+
+def test_what_the_recipe_left_to_the_run_was_not_changed(config):
+    chosen = settled(config, torch.device("cpu"), lambda *_: None)
+    assert chosen.optimiser.learning_rate == 1e-3
+    changes = changes_of(chosen)
+    assert not any(change.startswith("optimiser.learning_rate") for change in changes)
+    assert "adapt_every=2" in changes

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from pads.config import Config, to_dict
+from pads.config import AUTO, Config, to_dict
 from pads.data.benchmark import counted
 from pads.recipes import RECIPES
 from pads.reports.groups import Group, alike, flat
@@ -100,7 +100,8 @@ def changes_of(config: Config) -> list[str]:
         return []
     recipe, own = (dict(flat(to_dict(alike(each)))) for each in (RECIPES[config.recipe](), config))
     passed_over = ("recipe", "data.root", "data.store_on", "network.weights", "test_curve_every", "checkpoint_every")
-    keys = [key for key in own if own[key] != recipe.get(key) and key not in passed_over]
+    kept = (recipe.get(key) in (own[key], AUTO) for key in own)  # what the recipe left to the run was not changed
+    keys = [key for key, is_kept in zip(own, kept, strict=True) if not is_kept and key not in passed_over]
     return [f"{key}={own[key]}" for key in keys]
 
 
