@@ -222,7 +222,7 @@ def add_prepare(commands: Commands) -> None:
     prepare.add_argument("--data", metavar="DIR", required=True, help="where the images are")
     prepare.add_argument("--out", metavar="DIR", help="the store to make (default: hidden, beside the images)")
     prepare.add_argument(
-        "--size", type=int, default=Data.store_size, help="pixels of the shorter side (default: %(default)s)"
+        "--size", type=int, help="pixels of the shorter side (default: as the recipes of the data set have it)"
     )
     prepare.add_argument(
         "--ratio", type=float, default=Data.store_ratio, help="the longer side over the shorter (default: 4/3)"

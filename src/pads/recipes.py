@@ -112,7 +112,9 @@ def hf() -> Config:
 def cub200_margin_udist() -> Config:
     """CUB200-2011, ResNet-50, margin loss (beta 1.2), distance-weighted sampling"""
     return Config(
-        data=Data(name="cub200", augmentation="random resized crop", classes_per_batch=56, samples_per_class=2),
+        data=Data(
+            name="cub200", store_size=384, augmentation="random resized crop", classes_per_batch=56, samples_per_class=2
+        ),
         network=Network("resnet50", embedding_dim=128, frozen_batch_norm=True),
         loss=Part("margin", {"beta": 1.2}),
         curriculum=Part("distance-weighted"),
@@ -225,7 +227,7 @@ def cars196_margin_pads_code() -> Config:
 
 
 def on_sop(config: Config) -> Config:
-    data = replace(config.data, name="sop", reward_share=0.10, reward_split="by class")
+    data = replace(config.data, name="sop", store_size=Data.store_size, reward_share=0.10, reward_split="by class")
     optimiser = replace(config.optimiser, milestones=(80,))
     loss = Part("margin", {"beta": 1.2}) if config.loss.name == "margin" else config.loss
     return replace(

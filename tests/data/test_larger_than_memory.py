@@ -58,7 +58,15 @@ def sparse_store(path: Path, bad: bool) -> Path:
         ImageList(tuple(path / f"{split}-{n}.jpg" for n in range(NUM)), labels, names) for split in ("train", "test")
     ]
     splits = described(Benchmark("folder", *lists), path)
-    contents = {"format": FORMAT, "dataset": "folder", "options": {}, "size": SIZE, "notes": [], "splits": splits}
+    contents = {
+        "format": FORMAT,
+        "dataset": "folder",
+        "options": {},
+        "size": SIZE,
+        "longer": SIZE,
+        "notes": [],
+        "splits": splits,
+    }
     chunks = [range(first, min(first + CHUNK_IMAGES, 2 * NUM)) for first in range(0, 2 * NUM, CHUNK_IMAGES)]
     records = [
         {"chunk": n, "source": "", "sha256": "", "sizes": [[300, 200]] * len(chunk), "bad": {}}

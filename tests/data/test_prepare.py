@@ -115,15 +115,6 @@ def test_nothing_of_the_machine_is_in_the_description(root: Path) -> None:
     assert str(root) not in text
 
 
-def test_a_store_of_squares_from_before_stores_had_two_sides_is_still_read(root: Path, tmp_path: Path) -> None:
-    store = prepared_images(root, tmp_path / "store", ratio=1.0).path
-    contents = json.loads((store / "store.json").read_text())
-    del contents["longer"]
-    (store / "store.json").write_text(json.dumps(contents))
-    prepared = read_data(data(store, store_ratio=1.0))[1]
-    assert prepared is not None and prepared.shape == (3, SIZE, SIZE)
-
-
 def test_a_store_for_something_else_is_refused(root: Path, tmp_path: Path) -> None:
     store = prepared_images(root, tmp_path / "store").path
     for changes, message in (

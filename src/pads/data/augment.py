@@ -88,21 +88,31 @@ def whole_boxes(sizes_B2: Tensor) -> Tensor:
 
 
 def resample(
-    pixels_BCHW: Tensor, boxes_B4: Tensor, size: int, *, turned_B: Tensor | None = None, flips_B: Tensor | None = None
+    pixels_BCHW: Tensor,
+    boxes_B4: Tensor,
+    size: int,
+    *,
+    kept_B2: Tensor | None = None,
+    turned_B: Tensor | None = None,
+    flips_B: Tensor | None = None,
 ) -> Tensor:
     """The boxes cut out of uint8 pictures as size x size, in 0..1: Pillow's bilinear resize, which smooths what it shrinks.
 
-    turned_B says which pictures lie on their side in the store; where flips_B is true the crop is mirrored. A resize is
-    linear in each direction, so it is a matrix product from the left and one from the right: on a GPU nothing is faster.
+    kept_B2: rows and columns that the picture takes, all if not given; turned_B: which pictures lie on their side in the
+    store; where flips_B is true the crop is mirrored. A resize is linear in each direction, so it is a matrix product from
+    the left and one from the right: on a GPU nothing is faster. Pillow rounds after each to whole grey levels, which is not
+    done here: a hair's breadth would then decide between two of them.
     """
     columns_B2, rows_B2 = boxes_B4[:, 0::2], boxes_B4[:, 1::2]
     if turned_B is not None:
         swaps_B1 = turned_B[:, None]
         columns_B2, rows_B2 = torch.where(swaps_B1, rows_B2, columns_B2), torch.where(swaps_B1, columns_B2, rows_B2)
+    if kept_B2 is None:
+        kept_B2 = boxes_B4.new_tensor(pixels_BCHW.shape[2:]).expand(boxes_B4.shape[0], 2)
     # bytes are exact in half precision, and weights round to 1/40 of a grey level
     dtype = torch.float16 if pixels_BCHW.is_cuda else torch.float32
-    rows_BSH = triangle_weights(rows_B2, pixels_BCHW.shape[2], size).to(dtype)
-    columns_BSW = triangle_weights(columns_B2, pixels_BCHW.shape[3], size).to(dtype)
+    rows_BSH = triangle_weights(rows_B2, kept_B2[:, :1], pixels_BCHW.shape[2], size).to(dtype)
+    columns_BSW = triangle_weights(columns_B2, kept_B2[:, 1:], pixels_BCHW.shape[3], size).to(dtype)
     narrow_BCHS = (pixels_BCHW.to(dtype).flatten(1, 2) @ columns_BSW.mT).unflatten(1, pixels_BCHW.shape[1:3])
     crops_BCSS = rows_BSH[:, None] @ narrow_BCHS
     if turned_B is not None:
@@ -112,17 +122,18 @@ def resample(
     return crops_BCSS.float() / 255
 
 
-def triangle_weights(bounds_B2: Tensor, length: int, size: int) -> Tensor:
-    """What each of `size` pixels between these bounds takes from a line of `length`: (B, size, length), rows of sum 1.
+def triangle_weights(bounds_B2: Tensor, lengths_B1: Tensor, num: int, size: int) -> Tensor:
+    """What each of `size` pixels between these bounds takes from the first `length` of `num` stored ones: (B, size, num).
 
-    A triangle around the pixel's centre, that reaches as far as the pixel is wide, or one stored pixel if that is wider.
+    A triangle around the pixel's centre, that reaches as far as the pixel is wide, or one stored pixel if that is wider;
+    the weights of a pixel have the sum 1.
     """
     low_B1, high_B1 = bounds_B2.split(1, dim=1)
     steps_S = (torch.arange(size, device=bounds_B2.device, dtype=bounds_B2.dtype) + 0.5) / size
-    centres_BS1 = (torch.lerp(low_B1, high_B1, steps_S) * length)[:, :, None]
-    reach_B11 = ((high_B1 - low_B1) * (length / size)).clamp(min=1.0)[:, :, None]
-    stored_L = torch.arange(length, device=bounds_B2.device, dtype=bounds_B2.dtype) + 0.5
-    weights_BSL = (1 - (stored_L - centres_BS1).abs() / reach_B11).clamp(min=0)
+    centres_BS1 = (torch.lerp(low_B1, high_B1, steps_S) * lengths_B1)[:, :, None]
+    reach_B11 = ((high_B1 - low_B1) * lengths_B1 / size).clamp(min=1.0)[:, :, None]
+    stored_L = torch.arange(num, device=bounds_B2.device, dtype=bounds_B2.dtype) + 0.5
+    weights_BSL = (1 - (stored_L - centres_BS1).abs() / reach_B11).clamp(min=0) * (stored_L < lengths_B1[:, :, None])
     return weights_BSL / weights_BSL.sum(dim=2, keepdim=True)
 
 

@@ -35,7 +35,7 @@ from pads.data.store import BadImage, ImageStore, check_bad_images, mapped, read
 from pads.errors import UserError
 
 PIXELS, CHUNKS, STORE = "pixels.npy", "chunks.jsonl", "store.json"
-FORMAT = 1
+FORMAT = 2
 CHUNK_IMAGES = 128
 
 Progress = Callable[[str, int, int], None]
@@ -72,9 +72,7 @@ class Prepared:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Of an image; the first stores were squares and did not say so."""
-        size = int(self.contents["size"])
-        return (3, size, int(self.contents.get("longer", size)))
+        return (3, int(self.contents["size"]), int(self.contents["longer"]))
 
     def store(self, images: ImageList, *, skip_bad_images: bool = False) -> ImageStore:
         """The images of one split of the benchmark, mapped from the file."""
@@ -162,6 +160,11 @@ def is_fresh(prepared: Prepared, benchmark: Benchmark, root: Path) -> bool:
     return all(prepared.log[chunk.number]["source"] == chunk.source for chunk in chunks)
 
 
+def usual_size(name: str) -> int:
+    """Of the shorter side: most photographs of these two then stay as they are, and figures are those of the files."""
+    return 384 if name in ("cub200", "cars196") else Data.store_size
+
+
 def usual_place(name: str, root: Path, shape: tuple[int, int, int]) -> Path:
     """Beside the images, so that `--data DIR` finds it; hidden, so that it is not taken for a class."""
     return base_of(root) / f".pads-{name}-{shape[1]}x{shape[2]}"
@@ -187,7 +190,7 @@ def prepare(
     root: str | Path,
     out: str | Path | None = None,
     *,
-    size: int = Data.store_size,
+    size: int | None = None,
     ratio: float = Data.store_ratio,
     options: Mapping[str, Any] | None = None,
     skip_bad_images: bool = False,
@@ -202,6 +205,7 @@ def prepare(
     root, options = Path(root).expanduser(), dict(options or {})
     tell = progress or (lambda what, done, total: None)
     num_workers = num_workers or os.cpu_count() or 1
+    size = usual_size(name) if size is None else size
     if size < 1:
         raise UserError(f"--size is {size}: pixels of the shorter side, at least 1.")
     if not 1 <= ratio < math.inf:

@@ -1,8 +1,9 @@
 """Every image decoded once, into one array of one shape.
 
-An image is kept squeezed to that shape with its original width and height beside it, so that a crop in the original
-proportions is a rectangle of what is kept (`augment.py`), and a batch is an index into one tensor: no data loader. Where
-the shape is not a square, upright pictures are laid on their side, so that both sides keep about the same detail.
+An image is kept with its original width and height beside it, so that a crop in the original proportions is a rectangle of
+what is kept (`augment.py`), and a batch is an index into one tensor: no data loader. A side that is too long is squeezed to
+the shape; one that is not stays as it is, from the upper left corner on, and the rest is black. Where the shape is not a
+square, upright pictures are laid on their side, so that both sides keep about the same detail.
 
 Dimensions: N images, S pixels of the shorter side, L of the longer.
 """
@@ -320,6 +321,13 @@ def are_turned(sizes_N2: Tensor, shape: Sequence[int]) -> Tensor | None:
     return None if shape[-1] == shape[-2] else sizes_N2[:, 1] > sizes_N2[:, 0]
 
 
+def kept_sizes(sizes_N2: Tensor, shape: Sequence[int]) -> Tensor:
+    """Rows and columns that pictures of these widths and heights take of a store of this shape."""
+    turned_N = are_turned(sizes_N2, shape)
+    lying_N2 = sizes_N2.flip(1) if turned_N is None else torch.where(turned_N[:, None], sizes_N2, sizes_N2.flip(1))
+    return torch.stack([lying_N2[:, 0].clamp(max=shape[-2]), lying_N2[:, 1].clamp(max=shape[-1])], dim=1)
+
+
 def read_stored(
     source: Source, size: int, ratio: float = 1.0, box: Box | None = None
 ) -> tuple[np.ndarray, tuple[int, int]]:
@@ -336,14 +344,18 @@ def decode(source: Source, box: Box | None = None) -> Image.Image:
 def squeeze(image: Image.Image, size: int, ratio: float = 1.0, original: tuple[int, int] | None = None) -> np.ndarray:
     """The whole picture in the shape of the store, whatever its proportions: (3, size, size * ratio) uint8.
 
-    original: width and height by which `are_turned` will judge; a draft of a nearly square picture may be square.
+    original: its width and height, of which a draft has fewer; `are_turned` and `kept_sizes` judge by them.
     """
-    _, shorter, longer = stored_shape(size, ratio)
-    width, height = original or image.size
-    is_turned = longer > shorter and height > width
+    shape, sizes_12 = stored_shape(size, ratio), torch.tensor([original or image.size])
+    rows, columns = kept_sizes(sizes_12, shape)[0].tolist()
+    turned_1 = are_turned(sizes_12, shape)
+    is_turned = turned_1 is not None and bool(turned_1)
+    lying = image.transpose(Image.Transpose.TRANSPOSE) if is_turned else image
     # Lanczos keeps the detail that the resampling of a crop needs later.
-    squeezed = image.resize((shorter, longer) if is_turned else (longer, shorter), Image.Resampling.LANCZOS)
-    return np.ascontiguousarray(np.asarray(squeezed).transpose((2, 1, 0) if is_turned else (2, 0, 1)))
+    kept = lying.resize((columns, rows), Image.Resampling.LANCZOS)
+    pixels = np.zeros(shape, np.uint8)
+    pixels[:, :rows, :columns] = np.asarray(kept).transpose(2, 0, 1)
+    return pixels
 
 
 def decoded(source: Source, box: Box | None, min_side: int | None) -> tuple[Image.Image, tuple[int, int]]:

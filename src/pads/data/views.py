@@ -20,7 +20,7 @@ from pads.data.augment import AUGMENTATIONS, centre_boxes, normalise, resample
 from pads.data.benchmark import Benchmark, ImageList, QueryGallery, counted, listed
 from pads.data.prepare import Prepared, read_data
 from pads.data.splits import Roles, split_roles
-from pads.data.store import ImageStore, are_turned, decoded_once, load_store, place_store
+from pads.data.store import ImageStore, are_turned, decoded_once, kept_sizes, load_store, place_store
 from pads.errors import UserError
 from pads.runs.distributed import ALONE, Team
 
@@ -79,20 +79,22 @@ class Preprocessing:
 
     def resampled(self, pixels_BCHW: Tensor, sizes_B2: Tensor, boxes_B4: Tensor, flips_B: Tensor | None) -> Tensor:
         cut_out = compiled_cut_out() if self.compiled and pixels_BCHW.is_cuda else cut_out_boxes
-        turned_B = are_turned(sizes_B2, pixels_BCHW.shape)
-        return cut_out(pixels_BCHW, boxes_B4, turned_B, flips_B, self.image_size, self.mean, self.std)
+        turned_B, kept_B2 = are_turned(sizes_B2, pixels_BCHW.shape), kept_sizes(sizes_B2, pixels_BCHW.shape)
+        return cut_out(pixels_BCHW, boxes_B4, kept_B2, turned_B, flips_B, self.image_size, self.mean, self.std)
 
 
 def cut_out_boxes(
     pixels_BCHW: Tensor,
     boxes_B4: Tensor,
+    kept_B2: Tensor,
     turned_B: Tensor | None,
     flips_B: Tensor | None,
     size: int,
     mean: tuple[float, ...],
     std: tuple[float, ...],
 ) -> Tensor:
-    return normalise(resample(pixels_BCHW, boxes_B4, size, turned_B=turned_B, flips_B=flips_B), mean, std)
+    crops_BCSS = resample(pixels_BCHW, boxes_B4, size, kept_B2=kept_B2, turned_B=turned_B, flips_B=flips_B)
+    return normalise(crops_BCSS, mean, std)
 
 
 @functools.cache

@@ -119,7 +119,8 @@ def preprocessing_of(model: Model) -> dict[str, Any]:
         "before_the_graph": [
             "turn upright by the EXIF orientation; note width and height",
             "lay transparency on white; convert to RGB with 8 bits",
-            f"resize to {longer} wide and {shorter} high with Lanczos, whatever the proportions{laid}",
+            f"squeeze with Lanczos what is wider than {longer} or higher than {shorter}, each by itself{laid}",
+            f"put it into the upper left corner of {longer} x {shorter} black pixels",
         ],
         "in_the_graph": [
             f"the centre {preprocessing.image_size} x {preprocessing.image_size} of the picture whose shorter side is "

@@ -71,7 +71,10 @@ def read(path):
     lying = image.convert("RGB")
     if {shorter} < {longer} and image.width < image.height:
         lying = lying.transpose(Image.Transpose.TRANSPOSE)
-    return np.asarray(lying.resize(({longer}, {shorter}), Image.Resampling.LANCZOS)), image.size
+    kept = lying.resize((min(lying.width, {longer}), min(lying.height, {shorter})), Image.Resampling.LANCZOS)
+    pixels = np.zeros(({shorter}, {longer}, 3), np.uint8)
+    pixels[: kept.height, : kept.width] = kept
+    return pixels, image.size
 
 
 pixels, sizes = map(np.stack, zip(*map(read, ["a.jpg", "b.jpg"])))
