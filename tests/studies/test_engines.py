@@ -89,7 +89,7 @@ def test_a_stopped_study_saves_its_runs_and_says_that_the_same_command_goes_on(q
         assert time.monotonic() < deadline
         time.sleep(0.05)
     study.send_signal(signal.SIGINT)
-    _, said = study.communicate(timeout=60)
+    _, said = study.communicate(timeout=240)
     assert study.returncode == 130
     assert "the same command goes on" in said
     for path in events:
@@ -114,7 +114,7 @@ ray.shutdown()
 assert not result.failures, result.failures
 print(sorted(row["recipe"] for row in result.rows))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=480)
     assert done.stdout.splitlines()[-1:] == ["['pads', 'udist-rho']"], done.stdout + done.stderr
     assert RunFolder.open(quick["out"] / "runs" / "udist-rho-0").config.sampling.rho > 0
 
