@@ -38,6 +38,8 @@ class BinDistribution:
     drawing: str = "bin then image"
     """First a bin by p_k, renormalised over the occupied bins, then any image in it ("bin then image", the paper), or every
     image weighs p_k, so that a bin is drawn in proportion to n_k p_k ("weight per image", the authors' code)."""
+    rho: float | None = None
+    """The share of triplets whose negative is a true positive, where a curriculum adapts it too; None: that of the draw."""
 
     @property
     def num_bins(self) -> int:
@@ -122,6 +124,7 @@ def bin_distribution(
     floor: float = 0.0,
     clip: Sequence[float] | None = None,
     drawing: str = "bin then image",
+    rho: float | None = None,
 ) -> BinDistribution:
     """The initial distribution.
 
@@ -139,13 +142,15 @@ def bin_distribution(
         raise UserError(f"floor is {floor}: it must be at least 0 and below 1 / num_bins = {1 / num_bins:.4g}.")
     if clip is not None and not (len(clip) == 2 and 0 < clip[0] < clip[1]):
         raise UserError(f"clip is {list(clip)}: it must hold two growing positive numbers, such as [1e-25, 1e25].")
+    if rho is not None and not 0 <= rho <= 1:
+        raise UserError(f"rho is {rho}: it is the share of flipped triplets, between 0 and 1.")
     edges = torch.linspace(low, high, num_bins + 1, dtype=torch.float64)
     points_K = (edges[:-1] + edges[1:]) / 2 if evaluated_at == "centres" else edges[:-1] + 2 / (num_bins + 1)
     weights_K = initial_weights(initial, points_K, outside)
     if clip is None:
         weights_K = raised_to_floor(weights_K / weights_K.sum(), floor)
     return BinDistribution(
-        (low, high), weights_K, tails, floor, (clip[0], clip[1]) if clip is not None else None, drawing
+        (low, high), weights_K, tails, floor, (clip[0], clip[1]) if clip is not None else None, drawing, rho
     )
 
 

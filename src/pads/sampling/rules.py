@@ -114,17 +114,27 @@ class BinRule:
     def __init__(self, distribution: BinDistribution) -> None:
         self.distribution = distribution
         self._log_p_K: Tensor | None = None
+        self._rho: Tensor | None = None
 
     def adjust(self, distribution: BinDistribution) -> None:
         """From now on draws by this distribution. The device's copy is overwritten in place: a CUDA graph keeps reading it."""
         self.distribution = distribution
         if self._log_p_K is not None:
             self._log_p_K.copy_(distribution.probabilities_K.log())
+        if self._rho is not None:
+            assert distribution.rho is not None, "a rule that has begun to flip triplets goes on"
+            self._rho.fill_(distribution.rho)
 
     def log_p_K(self, device: torch.device) -> Tensor:
         if self._log_p_K is None or self._log_p_K.device != device:
             self._log_p_K = self.distribution.probabilities_K.log().float().to(device)
         return self._log_p_K
+
+    def rho(self, device: torch.device) -> Tensor | None:
+        """The share of flipped triplets, where the distribution has one of its own."""
+        if self.distribution.rho is not None and (self._rho is None or self._rho.device != device):
+            self._rho = torch.tensor(self.distribution.rho, device=device)
+        return self._rho
 
     def __call__(self, distances_BB: Tensor, candidates_BB: Tensor, positives_B: Tensor) -> Tensor:
         candidates_BB = candidates_BB & self.distribution.covers(distances_BB)
