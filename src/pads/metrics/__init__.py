@@ -18,6 +18,7 @@ from pads.errors import UserError
 from pads.metrics.clustering import class_ids, nmi
 from pads.metrics.neighbours import marked, nearest_neighbours
 from pads.metrics.retrieval import map_at_r, r_precision, recall_at
+from pads.metrics.soft import soft_recall
 from pads.metrics.spread import inter_class_distance, intra_class_distance
 
 
@@ -43,6 +44,7 @@ METRICS: dict[str, Callable[..., Tensor]] = {
     "recall": lambda e, k: recall_at(e.matches_QK, k),
     "map@r": lambda e: map_at_r(e.matches_QK[:, : e.max_relevant], e.num_relevant_Q),
     "r-precision": lambda e: r_precision(e.matches_QK[:, : e.max_relevant], e.num_relevant_Q),
+    "soft-recall": lambda e: soft_recall(e.embeddings_ND, e.labels_N),
     "nmi": lambda e: nmi(
         e.embeddings_ND, e.labels_N, seed=e.seed, num_restarts=e.num_restarts, num_clusters=e.num_classes
     ),
@@ -51,7 +53,7 @@ METRICS: dict[str, Callable[..., Tensor]] = {
 }
 """A metric takes `Evaluated` and returns one number. One that needs a second argument, k, is asked for as "name@k"."""
 
-WITHOUT_NEIGHBOURS = {"nmi", "intra", "inter"}
+WITHOUT_NEIGHBOURS = {"soft-recall", "nmi", "intra", "inter"}
 """Metrics for which no neighbours need to be found."""
 
 
