@@ -66,3 +66,10 @@ def test_images_that_all_lie_in_one_point_give_chance():
 
 def test_it_is_a_metric_by_name(cloud):
     assert compute_metrics(*cloud, ["soft-recall"])["soft-recall"] == pytest.approx(soft_recall(*cloud).item())
+
+
+def test_the_gradient_does_not_ask_for_another_scale(cloud):
+    embeddings, labels = cloud
+    embeddings.requires_grad_()
+    (gradient,) = torch.autograd.grad(soft_recall(embeddings, labels), embeddings)
+    assert (gradient * embeddings).sum().abs() < 1e-4 * gradient.norm() * embeddings.norm()

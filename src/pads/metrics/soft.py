@@ -19,7 +19,7 @@ def soft_recall(embeddings_ND: Tensor, labels_N: Tensor) -> Tensor:
     """Mean over the images of the probability that a neighbour j, drawn by exp(-d_ij² / w), has the image's label.
 
     The softmax of neighbourhood components analysis (Goldberger et al. 2004). w is the mean squared distance to the nearest
-    neighbour, so that the scale of the embedding does not matter; it is no part of the gradient.
+    neighbour, so that the scale of the embedding does not matter, to the gradient neither.
     """
     squares_N = embeddings_ND.square().sum(1)
     rows = [slice(at, at + CHUNK // len(labels_N) + 1) for at in range(0, len(labels_N), CHUNK // len(labels_N) + 1)]
@@ -34,7 +34,6 @@ def soft_recall(embeddings_ND: Tensor, labels_N: Tensor) -> Tensor:
     return found / len(labels_N)
 
 
-@torch.no_grad()
 def _width(embeddings_ND: Tensor, squares_N: Tensor, rows: list[slice]) -> Tensor:
     nearest_N = torch.cat([_squared_distances(embeddings_ND, squares_N, at).amin(1) for at in rows])
     return nearest_N.mean().clamp(min=torch.finfo(torch.float32).eps)
