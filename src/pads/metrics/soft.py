@@ -22,28 +22,27 @@ def soft_recall(embeddings_ND: Tensor, labels_N: Tensor) -> Tensor:
     neighbour, so that the scale of the embedding does not matter, to the gradient neither.
     """
     squares_N = embeddings_ND.square().sum(1)
-    rows = [slice(at, at + CHUNK // len(labels_N) + 1) for at in range(0, len(labels_N), CHUNK // len(labels_N) + 1)]
+    chunk = CHUNK // len(labels_N) + 1
+    rows = [slice(at, at + chunk) for at in range(0, len(labels_N), chunk)]
     gradients = torch.is_grad_enabled()
     with full_precision(embeddings_ND.device.type), torch.set_grad_enabled(gradients):
-        width = _width(embeddings_ND, squares_N, rows)
+        nearest_N = torch.cat([_squared_distances(embeddings_ND, squares_N, at, own=torch.inf).amin(1) for at in rows])
+        width = nearest_N.mean().clamp(min=torch.finfo(torch.float32).eps)
         found = embeddings_ND.new_zeros(())
         for at in rows:
-            log_weights_QN = _squared_distances(embeddings_ND, squares_N, at) / -width
-            same_QN = labels_N[at, None] == labels_N
-            found = found + (log_weights_QN.softmax(1) * same_QN).sum()
+            log_weights_QN = _squared_distances(embeddings_ND, squares_N, at, own=0.0) / -width
+            log_weights_QN = log_weights_QN.masked_fill(_is_own(squares_N, at), -torch.inf)
+            found = found + (log_weights_QN.softmax(1) * (labels_N[at, None] == labels_N)).sum()
     return found / len(labels_N)
 
 
-def _width(embeddings_ND: Tensor, squares_N: Tensor, rows: list[slice]) -> Tensor:
-    nearest_N = torch.cat([_squared_distances(embeddings_ND, squares_N, at).amin(1) for at in rows])
-    return nearest_N.mean().clamp(min=torch.finfo(torch.float32).eps)
-
-
-def _squared_distances(embeddings_ND: Tensor, squares_N: Tensor, at: slice) -> Tensor:
-    """Of these images to all; to itself infinite."""
+def _squared_distances(embeddings_ND: Tensor, squares_N: Tensor, at: slice, own: float) -> Tensor:
+    """Of these images to all, with this as the distance to itself."""
     products_QN = embeddings_ND[at] @ embeddings_ND.T
     distances_QN = (squares_N[at, None] + squares_N - 2 * products_QN).clamp(min=0)
-    own_QN = torch.arange(len(squares_N), device=squares_N.device)[at, None] == torch.arange(
-        len(squares_N), device=squares_N.device
-    )
-    return distances_QN.masked_fill(own_QN, torch.inf)
+    return distances_QN.masked_fill(_is_own(squares_N, at), own)
+
+
+def _is_own(squares_N: Tensor, at: slice) -> Tensor:
+    numbers_N = torch.arange(len(squares_N), device=squares_N.device)
+    return numbers_N[at, None] == numbers_N
