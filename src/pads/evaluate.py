@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,10 +21,12 @@ def evaluate(
     network: Callable[[Tensor], Tensor],
     images: Iterable[tuple[Tensor, Tensor]],
     metrics: Sequence[str] = REPORTED,
+    also: Callable[[Tensor, Tensor], Mapping[str, Any]] | None = None,
     **options: int,
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """The metrics of the network's embeddings of `images`, which gives batches of (images, labels).
 
+    also: a further look at the embeddings and labels; what it finds is added to the metrics.
     A split that is divided into queries and gallery says so by `is_query_N` and `is_gallery_N`. Options go to
     `compute_metrics` (seed, num_restarts).
     """
@@ -31,16 +34,15 @@ def evaluate(
         return {}
     team = getattr(images, "team", ALONE)  # of several processes each embeds its part, and the first measures the whole
     embeddings_ND, labels_N = team.on_first(*embed(network, images))
-    return team.lead(
-        lambda: compute_metrics(
-            embeddings_ND,
-            labels_N,
-            metrics,
-            is_query_N=getattr(images, "is_query_N", None),
-            is_gallery_N=getattr(images, "is_gallery_N", None),
-            **options,
+    is_query_N, is_gallery_N = getattr(images, "is_query_N", None), getattr(images, "is_gallery_N", None)
+
+    def measured() -> dict[str, Any]:
+        found = compute_metrics(
+            embeddings_ND, labels_N, metrics, is_query_N=is_query_N, is_gallery_N=is_gallery_N, **options
         )
-    )
+        return {**found, **also(embeddings_ND, labels_N)} if also else found
+
+    return team.lead(measured)
 
 
 def embed(network: Callable[[Tensor], Tensor], images: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

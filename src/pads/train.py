@@ -5,6 +5,7 @@ The loop in `fit` is Algorithm 1 of the paper. Names end in dimensions: B batch,
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import threading
@@ -17,10 +18,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pads.choose import settled
 from pads.config import Config
+from pads.curricula import Curriculum
 from pads.data import class_batches
 from pads.data.batches import rank_share
 from pads.data.views import Views, load_views
@@ -136,7 +138,9 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
 
                 # Alg. 1, "Update policy": every M steps the metrics on the reward split give state and reward
                 if config.adapt_every and step % config.adapt_every == 0:
-                    metrics = evaluate(network, views.reward, curriculum.metrics)
+                    metrics = evaluate(
+                        network, views.reward, curriculum.metrics, credits_of(curriculum, drawn, loss_fn)
+                    )
                     adjustment = curriculum.advance(metrics, progress=step / num_steps)
                     if adjustment:
                         record("adaptation", step, {**metrics, **adjustment})
@@ -153,6 +157,14 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
 
 
 # -- what the loop is made of ------------------------------------------------------------------------------------------
+
+
+def credits_of(
+    curriculum: Curriculum, drawn: DrawnTriplets, loss_fn: nn.Module
+) -> Callable[[Tensor, Tensor], Mapping[str, Any]] | None:
+    """What a curriculum that gives credit to each bin wants to know of the reward split and of the last batch."""
+    credits = getattr(curriculum, "credits", None)
+    return functools.partial(credits, batch=drawn.batch, loss_fn=loss_fn) if credits else None
 
 
 def batch_size(config: Config) -> int:

@@ -6,6 +6,7 @@ What a library wants to call is a thin cover over `TripletSampler`. Dimensions: 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,8 @@ class TripletSampler:
         self.num_draws = self.num_steps = 0
         self.log: dict[str, Any] = {}
         """What the last adaptation logged."""
+        self.batch: tuple[Tensor, Tensor] | None = None
+        """The last anchors and their labels."""
         self.curriculum: Curriculum = self.build()
 
     def build(self) -> Curriculum:
@@ -92,6 +95,7 @@ class TripletSampler:
             )
         self.fit_to(embeddings_BD.shape[1])
         self.num_draws += 1
+        self.batch = (embeddings_BD.detach(), labels_B)
         if references_RD is None or references_RD is embeddings_BD:
             distances_BR = pairwise_distances(embeddings_BD)
             same_BR = labels_B[:, None] == labels_B[None, :]
@@ -215,7 +219,17 @@ class AdaptiveController:
                 lambda images: F.normalize(network(images).float(), dim=1),
                 pairs(loader, device),
                 self.sampler.curriculum.metrics,
+                self.credits(),
             )
+
+    def credits(self) -> Callable[[Tensor, Tensor], Mapping[str, Any]] | None:
+        """For a curriculum that gives credit to each bin by the last batch. It does not know the loss."""
+        credits = getattr(self.sampler.curriculum, "credits", None)
+        if credits is None:
+            return None
+        if self.sampler.batch is None:
+            raise UserError("this curriculum looks at the last batch: train a step before it adapts.")
+        return partial(credits, batch=self.sampler.batch)
 
 
 def the_same_row(embeddings_BD: Tensor, references_RD: Tensor, distances_BR: Tensor) -> Tensor:

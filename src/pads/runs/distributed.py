@@ -220,7 +220,11 @@ class LedCurriculum:
     def metrics(self) -> tuple[str, ...]:
         return self.curriculum.metrics
 
-    def advance(self, metrics: Mapping[str, float], progress: float) -> dict[str, Any]:
+    @property
+    def credits(self) -> Any:
+        return getattr(self.curriculum, "credits", None)
+
+    def advance(self, metrics: Mapping[str, Any], progress: float) -> dict[str, Any]:
         def advanced() -> tuple[dict[str, Any], dict[str, Any]]:
             return self.curriculum.advance(metrics, progress), self.curriculum.state_dict()
 
