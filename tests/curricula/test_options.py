@@ -1,5 +1,6 @@
 """The options of the learned curriculum that the paper does not have, and its controls with them."""
 
+import itertools
 import json
 import statistics
 
@@ -106,7 +107,7 @@ def test_a_difference_is_compared_with_the_last_twenty_changes():
     validations = made_up(40)
     logs = advance(make("learned", reward="nmi", reward_form="difference"), validations)
     levels = [metrics["nmi"] for metrics in validations]
-    changes = [after - before for before, after in zip(levels, levels[1:], strict=False)]
+    changes = [after - before for before, after in itertools.pairwise(levels)]
     assert logs[0]["reward"] is None
     assert logs[1]["reward"] == (1.0 if changes[0] > 0 else -1.0)
     for index in range(2, len(changes)):

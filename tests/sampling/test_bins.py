@@ -182,8 +182,9 @@ def test_the_bounded_distribution_is_the_nearest_that_obeys_by_a_numerical_searc
         p_K, start_K = p_K / p_K.sum(), torch.full((5,), 0.2, dtype=torch.float64)
         low_K, high_K = start_K * math.exp(-0.4), start_K * math.exp(0.4)
         found = minimize(
-            lambda q, p=p_K.numpy(): float((q * np.log(q / p)).sum()),
+            lambda q, p: float((q * np.log(q / p)).sum()),
             start_K.numpy(),
+            args=(p_K.numpy(),),
             bounds=list(zip(low_K.tolist(), high_K.tolist(), strict=True)),
             constraints={"type": "eq", "fun": lambda q: q.sum() - 1},
             method="SLSQP",
