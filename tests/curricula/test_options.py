@@ -204,7 +204,7 @@ def test_a_replay_repeats_rho_too_also_after_a_break(finished_run):
         ({"adapt_rho": "yes"}, "curriculum.options.adapt_rho must be true or false"),
         ({"reward_form": "diference"}, "there is no reward_form 'diference'; did you mean difference"),
         ({"state": ["distances", "fall"]}, "name recall, nmi or soft-recall too"),
-        ({"bins": {"bound": -1.0}}, "must be above 0, such as 1"),
+        ({"bins": {"bound": -1.0}}, "from 0.001 to 50, such as 1"),
         ({"agent_options": {"trust": -1.0}}, "the agent's trust must be a number of at least 0"),
         ({"agent": "a2c", "agent_options": {"trust": 1.0}}, "no option 'curriculum.options.agent_options.trust'"),
     ],

@@ -119,9 +119,10 @@ def test_perplexity_counts_the_bins_in_use():
         ({"floor": 0.1}, "1 / num_bins"),
         ({"outside": 0}, "small positive"),
         ({"clip": [1, 1]}, "growing positive"),
-        ({"bound": 0}, "above 0, such as 1"),
-        ({"bound": -1.0}, "above 0, such as 1"),
-        ({"bound": math.nan}, "above 0, such as 1"),
+        ({"bound": 0}, "from 0.001 to 50, such as 1"),
+        ({"bound": -1.0}, "from 0.001 to 50, such as 1"),
+        ({"bound": 1000.0}, "from 0.001 to 50, such as 1"),
+        ({"bound": math.nan}, "from 0.001 to 50, such as 1"),
         ({"bound": 1.0, "clip": [1e-25, 1e25]}, "give one of them"),
     ],
 )
@@ -140,7 +141,7 @@ def random_factors(num_bins, generator):
 
 
 @pytest.mark.parametrize("initial", SHAPES)
-@pytest.mark.parametrize("bound", [0.05, 1.0, 4.0])
+@pytest.mark.parametrize("bound", [0.001, 0.05, 1.0, 4.0, 50])
 @pytest.mark.parametrize("floor", [0.0, 1e-3])
 def test_no_bin_leaves_the_bound_around_its_initial_share(initial, bound, floor, generator):
     bins = bin_distribution(initial=initial, bound=bound, floor=floor)

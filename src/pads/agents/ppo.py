@@ -159,8 +159,7 @@ class PPO:
         return self.network(last.state_t)[1].item()
 
     def state_dict(self) -> dict[str, Any]:
-        """Both policies, Adam's moments, the random stream, two numbers, what is remembered: a copy, which later learning
-        leaves alone."""
+        """Both policies, Adam's moments, the random stream, what is counted and remembered: a copy, safe from later learning."""
         return {
             "network": copy.deepcopy(dict(self.network.state_dict())),
             "old_network": copy.deepcopy(dict(self.old_network.state_dict())),
@@ -174,9 +173,8 @@ class PPO:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a saved state."""
-        if state.keys() - {"acted"} != self.state_dict().keys() - {
-            "acted"
-        }:  # a carried policy may begin to be held back
+        optional = {"acted"}  # a carried policy may begin to be held back, or no longer be
+        if state.keys() - optional != self.state_dict().keys() - optional:
             raise UserError("the saved policy is of another kind of agent; choose the agent it was trained with")
         load_weights(self.network, state["network"])
         load_weights(self.old_network, state["old_network"])

@@ -25,7 +25,7 @@ from pads.sampling.bins import BinDistribution, scaled_odds
 from pads.sampling.rules import BinRule, bins
 
 RHO_LIMITS = (0.01, 0.6)
-"""Of an adapted rho: at 0 no factor of its odds could raise it again; above, the network sees more positives than negatives."""
+"""Of an adapted rho: no factor could raise the odds of 0 again, and a network needs negatives too."""
 
 
 class LearnedCurriculum:

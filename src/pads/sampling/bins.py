@@ -186,8 +186,10 @@ def bin_distribution(
         raise UserError(f"clip is {list(clip)}: it must hold two growing positive numbers, such as [1e-25, 1e25].")
     if rho is not None and not 0 <= rho <= 1:
         raise UserError(f"rho is {rho}: it is the share of flipped triplets, between 0 and 1.")
-    if bound is not None and not 0 < bound < math.inf:
-        raise UserError(f"bound is {bound}: it bounds |log p_k / initial p_k| and must be above 0, such as 1.")
+    if bound is not None and not 0.001 <= bound <= 50:
+        raise UserError(
+            f"bound is {bound}: it limits |log(p_k / initial p_k)|; give a number from 0.001 to 50, such as 1."
+        )
     if bound is not None and clip is not None:
         raise UserError("bound and clip are two ways to the same end: give one of them.")
     edges = torch.linspace(low, high, num_bins + 1, dtype=torch.float64)
