@@ -125,6 +125,26 @@ def test_a_run_killed_twice_and_resumed_is_the_same_to_the_bit(
     assert_same(resume(run), never_stopped)
 
 
+def test_a_run_with_every_option_of_the_learned_curriculum_is_the_same_to_the_bit_after_a_kill(config, tmp_path):
+    options = {
+        **config.curriculum.options,
+        "agent_options": {"entropy_bonus": 0.3, "trust": 10.0, "trust_window": 3},
+        "bins": {"bound": 0.5, "rho": 0.1},
+        "reward": "soft-recall",
+        "reward_form": "difference",
+        "state": ["recall", "nmi", "fall"],
+        "adapt_rho": True,
+    }
+    config = replace(config, curriculum=replace(config.curriculum, options=options), adapt_every=1)
+    whole, run = train(config, tmp_path / "whole"), tmp_path / "run"
+    run_until_killed(lambda: train(config, run), torch.optim.Adam, "step", 31)  # of the network and of the policy
+    assert_same(resume(run), whole)
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    adaptations = [event for event in events if event["event"] == "adaptation"]
+    assert len({event["rho"] for event in adaptations}) > 2
+    assert {"divergence", "soft-recall", "rho_action"} <= adaptations[-1].keys()
+
+
 def test_the_same_config_and_seed_give_the_same_bits_and_another_seed_does_not(config, never_stopped, tmp_path):
     assert_same(train(config, tmp_path / "again"), never_stopped)
     other = train(replace(config, seed=1), tmp_path / "other")

@@ -40,10 +40,12 @@ class ScheduledCurriculum:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        return {"weights": self.distribution.weights_K}
+        rho = self.distribution.rho
+        return {"weights": self.distribution.weights_K, **({} if rho is None else {"rho": rho})}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.rule.adjust(replace(self.distribution, weights_K=state["weights"]))
+        rho = state.get("rho", self.distribution.rho)
+        self.rule.adjust(replace(self.distribution, weights_K=state["weights"], rho=rho))
 
 
 def linear(

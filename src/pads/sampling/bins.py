@@ -40,6 +40,10 @@ class BinDistribution:
     image weighs p_k, so that a bin is drawn in proportion to n_k p_k ("weight per image", the authors' code)."""
     rho: float | None = None
     """The share of triplets whose negative is a true positive, where a curriculum adapts it too; None: that of the draw."""
+    bound: float | None = None
+    """No p_k leaves [e^-bound, e^bound] times its initial value; None: they may go anywhere."""
+    initial_K: Tensor | None = None
+    """The initial p_k, where there is a bound to it."""
 
     @property
     def num_bins(self) -> int:
@@ -67,11 +71,22 @@ class BinDistribution:
 
     @property
     def clipped_share(self) -> float:
-        """The share of bins that stand at a bound of `clip` or at the `floor`."""
+        """The share of bins that stand at a bound of `clip`, at the `floor` or at the `bound`."""
+        if self.bound is not None:
+            low_K, high_K = self.limits_K
+            p_K = self.probabilities_K
+            return ((p_K <= low_K * (1 + 1e-9)) | (p_K >= high_K * (1 - 1e-9))).double().mean().item()
         low, high = self.clip or (0.0, math.inf)
         at_bound_K = (self.weights_K <= low) | (self.weights_K >= high)
         at_floor_K = self.probabilities_K <= self.floor * (1 + 1e-9)
         return (at_bound_K | at_floor_K).double().mean().item() if self.clip or self.floor else 0.0
+
+    @property
+    def limits_K(self) -> tuple[Tensor, Tensor]:
+        """Between which each p_k stays, where there is a bound."""
+        assert self.bound is not None and self.initial_K is not None
+        low_K, high_K = (self.initial_K * math.exp(sign * self.bound) for sign in (-1, 1))
+        return low_K.clamp(min=self.floor), high_K
 
     def bin_of(self, distances: Tensor) -> Tensor:
         """The index of the bin of each distance; outside the interval, the nearest bin."""
@@ -99,6 +114,8 @@ class BinDistribution:
         weights_K = self.weights_K * factors_K.to(self.weights_K)
         if self.clip:
             return replace(self, weights_K=weights_K.clamp(*self.clip))
+        if self.bound is not None:
+            return replace(self, weights_K=scaled_into(weights_K / weights_K.sum(), *self.limits_K))
         return replace(self, weights_K=raised_to_floor(weights_K / weights_K.sum(), self.floor))
 
 
@@ -113,6 +130,29 @@ def raised_to_floor(p_K: Tensor, floor: float) -> Tensor:
             return p_K
 
 
+def scaled_into(p_K: Tensor, low_K: Tensor, high_K: Tensor) -> Tensor:
+    """clamp(s p_k, low_k, high_k) with the common factor s that makes it sum to 1.
+
+    Within the limits it is the distribution nearest to p by Kullback-Leibler divergence: one that obeys them stays as it
+    is, and bins that meet none keep their proportions. The sum is piecewise linear in s; it bends where a bin meets one.
+    """
+    if bool((p_K >= low_K).all()) and bool((p_K <= high_K).all()):
+        return p_K
+    used_K = p_K > 0  # a bin of the initial weight 0 has no part in it
+    meets = torch.cat([low_K[used_K] / p_K[used_K], high_K[used_K] / p_K[used_K]]).sort().values
+    sums = (meets[:, None] * p_K).clamp(low_K, high_K).sum(1)
+    after = int((sums < 1).sum())  # at the first all are at their low limits, at the last at their high ones
+    before = after - 1
+    share = (1 - sums[before]) / (sums[after] - sums[before])
+    return (meets[before].lerp(meets[after], share) * p_K).clamp(low_K, high_K)
+
+
+def scaled_odds(share: float, factor: float, limits: tuple[float, float]) -> float:
+    """The share whose odds, share / (1 - share), are `factor` times what they were; within the limits."""
+    odds = share / (1 - share) * factor
+    return min(max(odds / (1 + odds), limits[0]), limits[1])
+
+
 def bin_distribution(
     num_bins: int = 30,
     interval: Sequence[float] = (0.1, 1.4),
@@ -125,12 +165,14 @@ def bin_distribution(
     clip: Sequence[float] | None = None,
     drawing: str = "bin then image",
     rho: float | None = None,
+    bound: float | None = None,
 ) -> BinDistribution:
     """The initial distribution.
 
     initial: "uniform" over the whole interval, "U[a, b]" with low mass outside [a, b], "N(mean, sd)", or K numbers.
     outside: the weight of a bin outside the emphasis, where 1 is the weight of a bin inside (the authors' code: 1e-15).
     evaluated_at: the point of a bin that decides; "shifted" is the authors' left edge + 2 / (K + 1), about one bin off.
+    bound: however it is scaled, each p_k stays within [e^-bound, e^bound] times its initial value.
     """
     low, high = check_interval(interval)
     if num_bins < 1:
@@ -144,14 +186,20 @@ def bin_distribution(
         raise UserError(f"clip is {list(clip)}: it must hold two growing positive numbers, such as [1e-25, 1e25].")
     if rho is not None and not 0 <= rho <= 1:
         raise UserError(f"rho is {rho}: it is the share of flipped triplets, between 0 and 1.")
+    if bound is not None and not 0.001 <= bound <= 50:
+        raise UserError(
+            f"bound is {bound}: it limits |log(p_k / initial p_k)|; give a number from 0.001 to 50, such as 1."
+        )
+    if bound is not None and clip is not None:
+        raise UserError("bound and clip are two ways to the same end: give one of them.")
     edges = torch.linspace(low, high, num_bins + 1, dtype=torch.float64)
     points_K = (edges[:-1] + edges[1:]) / 2 if evaluated_at == "centres" else edges[:-1] + 2 / (num_bins + 1)
     weights_K = initial_weights(initial, points_K, outside)
     if clip is None:
         weights_K = raised_to_floor(weights_K / weights_K.sum(), floor)
-    return BinDistribution(
-        (low, high), weights_K, tails, floor, (clip[0], clip[1]) if clip is not None else None, drawing, rho
-    )
+    initial_K = None if bound is None else weights_K
+    limits = (clip[0], clip[1]) if clip is not None else None
+    return BinDistribution((low, high), weights_K, tails, floor, limits, drawing, rho, bound, initial_K)
 
 
 def initial_weights(initial: str | Sequence[float], points_K: Tensor, outside: float) -> Tensor:
