@@ -141,6 +141,8 @@ class Optimiser:
     factor: float = 0.3
     layer_decay: float = 1.0
     """Each block of the backbone learns at this fraction of the rate of the block above it; 1 for all alike."""
+    head_factor: float = 1.0
+    """The embedding layer, which starts from random weights, learns at this multiple of the rate."""
 
 
 @dataclass(frozen=True)

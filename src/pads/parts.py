@@ -86,18 +86,21 @@ def build_optimiser(options: Optimiser, network: nn.Module, loss_fn: nn.Module) 
 
 
 def network_groups(options: Optimiser, network: nn.Module) -> list[dict[str, Any]]:
-    """The network's parameters, by layer where the layers have rates of their own; the embedding learns at the full rate."""
+    """The network's parameters, by layer where the layers have rates of their own."""
 
     def group(parameters: list[nn.Parameter], scale: float) -> dict[str, Any]:
         rate = options.learning_rate * scale
         return {"params": parameters, "initial_lr": rate, "weight_decay": options.weight_decay}
 
-    if options.layer_decay == 1:
+    if options.layer_decay == 1 and options.head_factor == 1:
         return [group(list(network.parameters()), 1.0)]
     assert isinstance(network, EmbeddingNetwork)
+    head = list(network.embedding.parameters())
+    if options.layer_decay == 1:
+        return [group(list(network.backbone.parameters()), 1.0), group(head, options.head_factor)]
     names, parameters = zip(*network.backbone.named_parameters(), strict=True)
     numbers = layer_numbers(names)
-    by_scale: dict[float, list[nn.Parameter]] = {1.0: list(network.embedding.parameters())}
+    by_scale: dict[float, list[nn.Parameter]] = {options.head_factor: head}
     for parameter, scale in zip(parameters, rate_scales(numbers, options.layer_decay), strict=True):
         by_scale.setdefault(scale, []).append(parameter)
     if not any(numbers):
@@ -225,6 +228,8 @@ def check(config: Config) -> None:
     lookup(DATASETS, config.data.name, "data set")
     if not 0 < config.optimiser.layer_decay <= 1:
         raise UserError(f"optimiser.layer_decay is {config.optimiser.layer_decay}: it must be above 0 and at most 1.")
+    if not config.optimiser.head_factor > 0:
+        raise UserError(f"optimiser.head_factor is {config.optimiser.head_factor}: it must be above 0.")
     if config.network.backbone != AUTO:
         check_backbone(config.network.backbone)
         if config.network.weights is not None:

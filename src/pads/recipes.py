@@ -191,8 +191,8 @@ def cub200_margin_pads_other_classes() -> Config:
 
 
 def cub200_margin_udist_rho() -> Config:
-    """CUB200-2011, control of PADS: U-dist, 40 % of the negatives true positives (R-Margin)"""
-    return replace(cub200_margin_udist(), sampling=Sampling(rho=0.4))
+    """CUB200-2011, control of PADS: U-dist (beta 0.6), 40 % of the negatives true positives (R-Margin)"""
+    return replace(cub200_margin_udist(), loss=Part("margin", {"beta": 0.6}), sampling=Sampling(rho=0.4))
 
 
 def cub200_margin_linear() -> Config:

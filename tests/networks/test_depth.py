@@ -100,3 +100,13 @@ def test_a_step_moves_the_first_layers_less_and_milestones_lower_all():
 def test_a_network_without_blocks_is_refused():
     with pytest.raises(UserError, match="made of blocks"):
         network_groups(Optimiser(layer_decay=0.5), EmbeddingNetwork(BACKBONES["inception-bn"](), 8))
+
+
+@pytest.mark.parametrize("layer_decay", [1.0, 0.5])
+def test_the_head_may_have_a_multiple_of_the_rate(layer_decay):
+    network = EmbeddingNetwork(BACKBONES["resnet18"](), 8)
+    groups = network_groups(Optimiser(learning_rate=0.1, layer_decay=layer_decay, head_factor=10.0), network)
+    rates = {id(parameter): group["initial_lr"] for group in groups for parameter in group["params"]}
+    assert len(rates) == sum(len(group["params"]) for group in groups) == len(list(network.parameters()))
+    assert {rates[id(parameter)] for parameter in network.embedding.parameters()} == {1.0}
+    assert max(rates[id(parameter)] for parameter in network.backbone.parameters()) <= 0.1
