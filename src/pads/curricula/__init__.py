@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from pads.config import Part, build, unknown
+from pads.curricula.bandit import BanditCurriculum
 from pads.curricula.controls import CONTROLS, last_distribution, replayed
 from pads.curricula.fixed import FixedCurriculum, fixed
 from pads.curricula.learned import LearnedCurriculum
@@ -41,6 +42,7 @@ CURRICULA: dict[str, Callable[..., Curriculum]] = {
     "linear": linear,
     "non-linear": non_linear,
     "learned": LearnedCurriculum,
+    "bandit": BanditCurriculum,
     **CONTROLS,
     "replayed": replayed,
     "last distribution": last_distribution,
@@ -63,6 +65,7 @@ def build_curriculum(part: Part, **given: Any) -> Curriculum:
 
 __all__ = [
     "CURRICULA",
+    "BanditCurriculum",
     "Curriculum",
     "FixedCurriculum",
     "LearnedCurriculum",
