@@ -24,8 +24,8 @@ from pads.curricula.bandit import (
     no_evidence,
     observed,
     posterior,
-    smooth_one_hot,
     slope,
+    smooth_one_hot,
     standardised,
     with_change,
 )
