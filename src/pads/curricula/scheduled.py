@@ -40,10 +40,10 @@ class ScheduledCurriculum:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        return {"weights": self.distribution.weights_K}
+        return {"weights": self.distribution.weights_K, "rho": self.distribution.rho}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.rule.adjust(replace(self.distribution, weights_K=state["weights"]))
+        self.rule.adjust(replace(self.distribution, weights_K=state["weights"], rho=state.get("rho")))
 
 
 def linear(
