@@ -33,6 +33,7 @@ from pads.evaluate import evaluate
 from pads.parts import build_optimiser, build_parts, check, pick_device, set_learning_rates
 from pads.sampling import BinDistribution, bin_distribution, draw_tuples
 from pads.sampling.rules import BinRule
+from pads.speed import float32_rounding
 from pads.studies.arms import base_config, pads
 from pads.train import batch_size, epoch_batches, fixed_threads, nobody
 
@@ -211,7 +212,7 @@ def every_round(config: Config, every: int, options: argparse.Namespace) -> dict
     for seed in options.seeds:
         own = settled(replace(config, seed=seed), device, nobody)
         views = load_views(own, device, nobody)
-        with fixed_threads(own.threads):
+        with fixed_threads(own.threads), float32_rounding(own.precision):
             made, figures = run_seed(own, views, every, options)
         rounds += made
         selection.append({"seed": seed, **figures})

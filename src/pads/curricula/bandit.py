@@ -74,7 +74,7 @@ class BanditCurriculum:
         self.evidence = no_evidence(features(self.described, 0.0, 0.0).shape[1])
         self.changes = Changes(0.0, 0.0, 0.0)
         self.level: float | None = None
-        self.arm, self.features_F, self.expected = self.choose(0.0)
+        self.arm, self.features_F, _ = self.choose(0.0)
         self.rule = BinRule(self.distributions[self.arm])
 
     @property
@@ -91,13 +91,13 @@ class BanditCurriculum:
             reward = standardised(change, self.changes)
             self.evidence = observed(self.evidence, self.features_F, reward, self.forgetting)
         self.level = level
-        self.arm, self.features_F, self.expected = self.choose(progress)
+        self.arm, self.features_F, expected = self.choose(progress)
         self.rule.adjust(self.distributions[self.arm])
         return {
             "reward": reward,
             "arm": self.arm,
             **self.arms[self.arm]._asdict(),
-            "expected": self.expected,
+            "expected": expected,
             "distribution": self.distribution.probabilities_K.tolist(),
             "perplexity": self.distribution.perplexity,
         }
@@ -117,7 +117,6 @@ class BanditCurriculum:
         return {
             "arm": self.arm,
             "features": self.features_F,
-            "expected": self.expected,
             "level": self.level,
             "changes": list(self.changes),
             "evidence": self.evidence._asdict(),
@@ -125,8 +124,7 @@ class BanditCurriculum:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.arm, self.features_F, self.expected = state["arm"], state["features"], state["expected"]
-        self.level = state["level"]
+        self.arm, self.features_F, self.level = state["arm"], state["features"], state["level"]
         self.changes = Changes(*state["changes"])
         self.evidence = Evidence(**state["evidence"])
         self.generator.set_state(state["generator"])
