@@ -115,7 +115,7 @@ class Trainee:
 
     def go_back(self, state: Mapping[str, Any]) -> None:
         for name, part in self.parts.items():
-            part.load_state_dict(state[name])
+            part.load_state_dict(copy.deepcopy(state[name]))  # an optimiser would go on in the very tensors it is given
 
     def batches(self, steps: range, elsewhere: bool) -> Tensor:
         """The images of these steps; elsewhere, those that another seed would have there."""
