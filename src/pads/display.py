@@ -142,7 +142,7 @@ class Seen:
         losses, rewards, recalls = self.losses[-width:], self.rewards[-width:], self.recalls[-width:]
         figures = {"loss": (f"{losses[-1]:.4f}" if losses else "-", sparkline(losses, "yellow"))}
         if self.is_learned:
-            reward = f"{rewards[-1]:+.0f}".replace("+0", "0") if rewards else "-"
+            reward = "-" if not rewards else f"{rewards[-1]:+.2g}" if rewards[-1] else "0"
             figures["reward"] = (reward, Text.assemble(*map(reward_mark, rewards)))
         if self.is_selected:
             name = "test R@1" if self.config.data.paper_protocol else "validation R@1"

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from pads.config import Part, build, unknown
 from pads.curricula.aligned import AlignedCurriculum
+from pads.curricula.bandit import BanditCurriculum
 from pads.curricula.controls import CONTROLS, last_distribution, replayed
 from pads.curricula.fixed import FixedCurriculum, fixed
 from pads.curricula.learned import LearnedCurriculum
@@ -43,6 +44,7 @@ CURRICULA: dict[str, Callable[..., Curriculum]] = {
     "non-linear": non_linear,
     "learned": LearnedCurriculum,
     "aligned": AlignedCurriculum,
+    "bandit": BanditCurriculum,
     **CONTROLS,
     "replayed": replayed,
     "last distribution": last_distribution,
@@ -65,6 +67,7 @@ def build_curriculum(part: Part, **given: Any) -> Curriculum:
 
 __all__ = [
     "CURRICULA",
+    "BanditCurriculum",
     "Curriculum",
     "FixedCurriculum",
     "LearnedCurriculum",

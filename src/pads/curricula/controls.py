@@ -21,6 +21,8 @@ import torch
 from torch import Tensor
 
 from pads.agents import Agent, Transition
+from pads.config import Config, call
+from pads.curricula.bandit import BanditCurriculum
 from pads.curricula.fixed import FixedCurriculum
 from pads.curricula.learned import LearnedCurriculum, make_rule
 from pads.curricula.scheduled import ScheduledCurriculum
@@ -142,14 +144,14 @@ def adjustments(run: str | None, wanted_by: str) -> tuple[list[float], list[BinD
         raise UserError(f"the curriculum {wanted_by!r} repeats another run: name it with curriculum.options.run=RUN.")
     folder = RunFolder.open(Path(run))
     curriculum = folder.config.curriculum
-    if curriculum.name not in ("learned", *CONTROLS):
+    if curriculum.name not in ("learned", "bandit", *CONTROLS):
         raise UserError(
             f"{run} was trained with the curriculum {curriculum.name!r}: name a run of the learned curriculum as run."
         )
     figures = folder.metrics
     if figures is None:
         raise UserError(f"{run} is not finished: go on with `pads train --resume {run}` first.")
-    initial = make_rule(curriculum.options.get("bins") or {}).distribution
+    initial = initial_of(folder.config)
     starts, distributions = [0.0], [initial]
     events = folder.path / "events.jsonl"
     for line in events.read_text().splitlines() if events.exists() else ():  # a short run may have nothing to tell
@@ -163,3 +165,11 @@ def adjustments(run: str | None, wanted_by: str) -> tuple[list[float], list[BinD
             f"{run} never adjusted its distribution: name a run with adapt_every below its number of steps."
         )
     return starts, distributions
+
+
+def initial_of(config: Config) -> BinDistribution:
+    """The distribution that a run began with, whatever policy it started from."""
+    options = config.curriculum.options
+    if config.curriculum.name == "bandit":
+        return call(BanditCurriculum, options, "curriculum.options", seed=config.seed).distribution
+    return make_rule(options.get("bins") or {}).distribution

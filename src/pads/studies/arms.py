@@ -245,6 +245,7 @@ def tune_rate(config: Config) -> Sequence[Sequence[str]]:
 
 TUNING: dict[str, Callable[[Config], Sequence[Sequence[str]]]] = {
     "learned": tune_frequency,
+    "bandit": tune_frequency,
     "random actions": tune_frequency,
     "random reward": tune_frequency,
     "frozen policy": tune_frequency,

@@ -65,7 +65,7 @@ def run_seconds(config: Config, rates: Rates) -> float | None:
         return None
     num_train, num_test = SIZES[config.data.name]
     train = num_train * (1 - config.data.selection_share) * (1 - config.data.reward_share)
-    is_adaptive = config.curriculum.name in ("learned", "random actions", "random reward", "frozen policy")
+    is_adaptive = config.curriculum.name in ("learned", "bandit", "random actions", "random reward", "frozen policy")
     rate = rates.adaptive if is_adaptive and config.adapt_every else rates.static
     evaluations = 4 + (config.num_epochs // config.test_curve_every if config.test_curve_every else 0)
     return config.num_epochs * train / rate + evaluations * num_test * FORWARD_SHARE / rates.static

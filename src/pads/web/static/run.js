@@ -91,7 +91,7 @@ function ago(seconds) {
 
 const SHOWN = ["recall@1", "recall@2", "recall@4", "recall@8", "map@r", "nmi"];
 const ROWS = ["raw pixels", "untrained", "trained"];
-const METRICS = { "map@r": "MAP@R", nmi: "NMI", "r-precision": "R-precision", intra: "Distance within classes", inter: "Distance between classes" };
+const METRICS = { "soft-recall": "Soft recall", "map@r": "MAP@R", nmi: "NMI", "r-precision": "R-precision", intra: "Distance within classes", inter: "Distance between classes" };
 const TITLES = {
   loss: "Loss",
   reward: "Reward of the policy",
@@ -100,6 +100,8 @@ const TITLES = {
   positive_is_anchor_share: "Positives that are the anchor",
   negative_distance: "Mean distance of the negatives",
   perplexity: "Perplexity of the distribution",
+  location: "Location of the distribution",
+  rho: "Share of flipped triplets",
   clipped_share: "Bins at a bound",
   policy_entropy: "Entropy of the policy",
   images_per_second: "Images a second",
@@ -131,7 +133,7 @@ function drawFigures(box) {
 
 // -- curves --------------------------------------------------------------------------------------------------------------
 
-const isShare = (name) => /recall|map@r|nmi|precision|share/i.test(name);
+const isShare = (name) => /recall|map@r|nmi|precision|share|^rho$/i.test(name);
 const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [340, 150, 50, 10, 10, 22];
 
 function shownValue(name, value) {
@@ -161,7 +163,7 @@ function curve(name, { steps, values }, panel) {
   const tell = ([step, value], isLast) => (number.textContent = isLast ? shownValue(name, value) : `${shownValue(name, value)} at ${step.toLocaleString("en")}`);
   tell(last, true);
   const end = Math.max(run.step, last[0], 1);
-  const isSign = name === "reward";
+  const isSign = name === "reward" && points.every(([, value]) => Math.abs(value) <= 1);
   const [low, high] = isSign ? [-1.1, 1.1] : range(points.map(([, value]) => value), isShare(name) ? 1 : Infinity);
   const x = (step) => LEFT + ((WIDTH - LEFT - RIGHT) * step) / end;
   const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - (value - low) / (high - low));
