@@ -12,7 +12,8 @@ from PIL import Image
 import pads
 from pads.choose import settled
 from pads.config import Config, with_settings
-from pads.data.augment import random_resized_crop_boxes, resample
+from pads.data.augment import centre_crops, random_resized_crop_boxes, resample
+from pads.data.store import are_turned, kept_sizes
 from pads.data.views import load_views
 from pads.evaluate import evaluate
 from pads.metrics import compute_metrics
@@ -20,7 +21,7 @@ from pads.parts import build_parts, make_curriculum
 from pads.recipes import RECIPES
 from pads.runs import RunFolder
 from pads.sampling import draw_triplets
-from pads.speed import CapturedStep
+from pads.speed import CapturedStep, float32_rounding
 from pads.train import nobody, train
 
 pytestmark = [
@@ -115,6 +116,30 @@ def test_half_precision_crops_are_those_of_float32() -> None:
     difference = 255 * (fast.cpu() - plain).abs()
     print(f"grey levels: mean {difference.mean():.4f}, largest {difference.max():.3f}")
     assert difference.max() < 0.5
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+def test_centres_on_the_gpu_are_those_of_the_cpu_bit_for_bit(precision: str) -> None:
+    """Sums of whole numbers are exact in any order, and in TF32 too, since the weights are multiplied in two parts."""
+    pixels = torch.randint(256, (6, 3, 384, 512), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    sizes_B2 = torch.tensor([[500, 375], [375, 500], [384, 384], [333, 500], [1200, 800], [97, 301]])
+    kept_B2, turned_B = kept_sizes(sizes_B2, pixels.shape), are_turned(sizes_B2, pixels.shape)
+    here = centre_crops(pixels, sizes_B2, kept_B2=kept_B2, turned_B=turned_B)
+    with float32_rounding(precision):
+        there = centre_crops(pixels.cuda(), sizes_B2.cuda(), kept_B2=kept_B2.cuda(), turned_B=turned_B.cuda())
+    assert torch.equal(there.cpu(), here)
+
+
+def test_evaluation_batches_are_the_same_at_every_pass(photos) -> None:
+    """At the first the centres are cut out, later they are kept; compiled, a byte is scaled as on the CPU to rounding."""
+    here = load_views(config(photos, "device=cpu"), torch.device("cpu"), nobody).train
+    there = load_views(config(photos, "compiled=true"), torch.device("cuda"), nobody).train
+    first, second = ([(images, labels) for images, labels in there] for _ in range(2))
+    assert all(
+        torch.equal(a, b) for one, other in zip(first, second, strict=True) for a, b in zip(one, other, strict=True)
+    )
+    ours = torch.cat([images[: len(labels)] for images, labels in first]).cpu()
+    torch.testing.assert_close(ours, torch.cat([images for images, _ in here]), rtol=1e-5, atol=1e-5)
 
 
 def test_bfloat16_and_float32_measure_the_same_network_alike(photos) -> None:
