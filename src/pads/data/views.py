@@ -28,6 +28,8 @@ Watch = Callable[[str, int, Mapping[str, Any]], None]
 """See `pads.train.Watch`."""
 EVALUATION_BATCH = {"cpu": 128, "cuda": 448}
 """The most images at once."""
+CUT_AT_ONCE = 128
+"""The most images whose centres are cut out at once: one of 384 x 512 pixels takes 10 MB meanwhile."""
 KEPT_CENTRES = 2**28
 """Bytes of evaluation crops up to which a view keeps them: 1,783 images of 224 pixels."""
 
@@ -194,8 +196,9 @@ class View:
         """The centres of the images of each batch, which are kept if there is room for all."""
         num_bytes = 3 * self.preprocessing.image_size**2 * sum(map(len, indices))
         cut = []
-        for stored in self.store.batches(indices):
-            crops_BCHW = self.preprocessing.centres(*stored)
+        for pixels_BCHW, sizes_B2 in self.store.batches(indices):
+            parts = zip(pixels_BCHW.split(CUT_AT_ONCE), sizes_B2.split(CUT_AT_ONCE), strict=True)
+            crops_BCHW = torch.cat([self.preprocessing.centres(*part) for part in parts])
             if num_bytes <= KEPT_CENTRES:
                 cut.append(crops_BCHW)
             yield crops_BCHW
