@@ -86,9 +86,8 @@ class LearnedCurriculum:
 
     def advance(self, metrics: Mapping[str, float], progress: float) -> dict[str, Any]:
         """Rewards the last adjustment, learns from it, and adjusts the distribution again; returns what to log."""
-        with fixed_threads(
-            1
-        ):  # hundreds of tiny steps, for each of which waking other threads costs more than the step
+        # hundreds of tiny products, for each of which waking other threads would cost more than it spares
+        with fixed_threads(1):
             return self.advanced(metrics, progress)
 
     def advanced(self, metrics: Mapping[str, float], progress: float) -> dict[str, Any]:

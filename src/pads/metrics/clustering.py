@@ -124,9 +124,8 @@ def _starts(embeddings_ND: Tensor, draws_CRL: Tensor) -> Tensor:
     scaled_ND = embeddings_ND / longest * 2**19
     squares_N = scaled_ND.square().sum(1)
     num_images, num_trials = len(embeddings_ND), draws_CRL[:, 0].numel()
-    if (
-        num_images <= 4 * num_trials and num_images**2 <= AT_HAND
-    ):  # whatever the number of restarts: they stay independent
+    # By the trials of one restart: how many others run beside it makes no difference to it.
+    if num_images <= 4 * num_trials and num_images**2 <= AT_HAND:
         return _starts_at_hand(_distances(scaled_ND, squares_N, slice(None)), draws_CRL)
     closest_RN = torch.full((draws_CRL.shape[1], num_images), 2.0**40, device=embeddings_ND.device)
     starts_CR = []
