@@ -24,8 +24,8 @@ from pads.networks import EmbeddingNetwork
 from pads.parts import build_network, pick_device
 from pads.runs import RunFolder
 from pads.runs.checkpoint import write_atomically
-from pads.speed import float32_rounding
-from pads.train import fixed_threads, nobody, reported
+from pads.speed import fixed_threads, float32_rounding
+from pads.train import nobody, reported
 
 BATCH = 128
 SPLITS = ("test", "selection", "reward", "train")

@@ -34,6 +34,18 @@ def float32_rounding(precision: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
+@contextmanager
+def fixed_threads(threads: int | None) -> Iterator[None]:
+    """This many threads, or as many as there are."""
+    before = torch.get_num_threads()
+    if threads:
+        torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 class CapturedStep:
     """A step `function(*tensors)` that, after a few calls, is replayed as one CUDA graph.
 
@@ -79,7 +91,7 @@ class CapturedStep:
 class Replayed:
     """A pure function of CUDA tensors, for each set of shapes and options a graph: what launches a thousand small kernels.
 
-    Elsewhere, and where a shape comes only once or twice, the function runs as it is.
+    Elsewhere, inside another graph, and where a shape comes only once or twice, the function runs as it is.
     """
 
     def __init__(self, function: Callable[..., Tensor]) -> None:
@@ -87,7 +99,7 @@ class Replayed:
         self.steps: dict[Any, CapturedStep] = {}
 
     def __call__(self, *tensors: Tensor, **options: Any) -> Tensor:
-        if not tensors[0].is_cuda:
+        if not tensors[0].is_cuda or torch.cuda.is_current_stream_capturing():
             return self.function(*tensors, **options)
         key = (*((tensor.shape, tensor.dtype, tensor.device) for tensor in tensors), *sorted(options.items()))
         if key not in self.steps:

@@ -43,7 +43,7 @@ from pads.parts import (
 from pads.runs import RunFolder, SilentFolder, next_free
 from pads.runs.distributed import Team, joined
 from pads.sampling import DrawnTriplets, diverged, draw_tuples
-from pads.speed import CapturedStep, float32_rounding
+from pads.speed import CapturedStep, fixed_threads, float32_rounding
 
 Watch = Callable[[str, int, Mapping[str, Any]], None]
 """Called with (kind of event, step, values) as the run goes on; it looks, and nothing depends on it."""
@@ -295,17 +295,6 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def fixed_threads(threads: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    if threads:
-        torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 # -- small things ------------------------------------------------------------------------------------------------------

@@ -364,3 +364,16 @@ def test_a_metric_that_is_missing_or_no_number_never_reaches_the_policy():
         curriculum.advance({name: 0.5 for name in METRICS if name != "nmi"}, 0.0)
     with pytest.raises(UserError, match="intra is nan on the reward split"):
         curriculum.advance({**dict.fromkeys(METRICS, 0.5), "intra": math.nan}, 0.0)
+
+
+def test_an_adjustment_takes_one_thread_and_leaves_the_others_as_they_were(monkeypatch):
+    curriculum = LearnedCurriculum(state=["recall"])
+    seen, before = [], torch.get_num_threads()
+    act = curriculum.agent.act
+    monkeypatch.setattr(curriculum.agent, "act", lambda state: [seen.append(torch.get_num_threads()), act(state)][1])
+    torch.set_num_threads(2)
+    try:
+        curriculum.advance(dict.fromkeys(curriculum.metrics, 0.5), 0.0)
+        assert (seen, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(before)

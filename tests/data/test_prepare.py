@@ -388,4 +388,4 @@ def test_crops_from_a_prepared_store_agree_with_the_ordinary_pillow_pipeline(tmp
     theirs = np.stack([by_pillow(path) for path in store.images.paths])
     difference = np.abs(ours.numpy() - theirs).mean()
     print(f"mean absolute difference of normalised pixels {difference:.4f}")
-    assert difference < 0.030  # of a standard deviation; measured: 0.026
+    assert difference < 0.022  # of a standard deviation; measured: 0.019

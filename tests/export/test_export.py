@@ -19,9 +19,10 @@ from PIL import Image
 
 import pads
 from pads.cli import main, make_parser
-from pads.data.views import load_views
+from pads.config import Data, Network
+from pads.data.views import Preprocessing, load_views
 from pads.errors import UserError
-from pads.export import FORMATS, artefact, export_run
+from pads.export import FORMATS, artefact, export_run, formats
 from pads.export.formats import TOLERANCE, made_up_images, original
 from pads.runs import RunFolder
 from pads.train import nobody
@@ -97,6 +98,32 @@ def test_the_graphs_take_batches_of_any_size(export, model, num):
     with torch.no_grad():
         by_torch = torch.export.load(export / "model.pt2").module()(pixels, sizes).numpy()
     np.testing.assert_allclose(by_torch, expected, atol=TOLERANCE)
+
+
+def test_the_graphs_round_half_a_grey_level_as_the_original_does(tmp_path):
+    """Squares of 32 pixels at half their size: the weights are eighths, so that every fourth sum or so is a tie."""
+
+    class Seen(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            data = Data(image_size=16, resize=16, store_size=32, store_ratio=1.25)
+            self.preprocessing = Preprocessing.of(data, Network())
+
+        def forward(self, pixels_BCHW, sizes_B2):
+            return self.preprocessing.for_evaluation(pixels_BCHW, sizes_B2)
+
+    pixels = torch.randint(256, (4, 3, 32, 40), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    sizes = torch.tensor([[32, 32], [39, 32], [32, 40], [32, 32]])
+    expected = Seen()(pixels, sizes)
+    with formats.without_known_warnings():
+        program = torch.export.export(Seen(), (pixels, sizes))
+        torch.onnx.export(program, dynamo=True, verbose=False, input_names=["pixels", "sizes"]).save(
+            tmp_path / "seen.onnx"
+        )
+    assert torch.equal(program.module()(pixels, sizes), expected)
+    session = onnxruntime.InferenceSession(tmp_path / "seen.onnx", providers=["CPUExecutionProvider"])
+    by_onnx = session.run(None, {"pixels": pixels.numpy(), "sizes": sizes.numpy()})[0]
+    np.testing.assert_allclose(by_onnx, expected.numpy(), rtol=0, atol=1e-6)  # a grey level is 0.017
 
 
 def test_the_inputs_of_the_onnx_graph_have_names_and_a_free_batch(export):

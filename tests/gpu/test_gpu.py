@@ -12,15 +12,17 @@ from PIL import Image
 import pads
 from pads.choose import settled
 from pads.config import Config, with_settings
-from pads.data.augment import random_resized_crop_boxes, resample
+from pads.data.augment import centre_crops, random_resized_crop_boxes, resample
+from pads.data.store import are_turned, kept_sizes
 from pads.data.views import load_views
 from pads.evaluate import evaluate
-from pads.metrics import compute_metrics
+from pads.metrics import METRICS, compute_metrics
+from pads.metrics.clustering import _starts, class_sums, start_draws
 from pads.parts import build_parts, make_curriculum
 from pads.recipes import RECIPES
 from pads.runs import RunFolder
 from pads.sampling import draw_triplets
-from pads.speed import CapturedStep
+from pads.speed import CapturedStep, float32_rounding
 from pads.train import nobody, train
 
 pytestmark = [
@@ -117,6 +119,30 @@ def test_half_precision_crops_are_those_of_float32() -> None:
     assert difference.max() < 0.5
 
 
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+def test_centres_on_the_gpu_are_those_of_the_cpu_bit_for_bit(precision: str) -> None:
+    """Sums of whole numbers are exact in any order, and in TF32 too, since the weights are multiplied in two parts."""
+    pixels = torch.randint(256, (6, 3, 384, 512), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    sizes_B2 = torch.tensor([[500, 375], [375, 500], [384, 384], [333, 500], [1200, 800], [97, 301]])
+    kept_B2, turned_B = kept_sizes(sizes_B2, pixels.shape), are_turned(sizes_B2, pixels.shape)
+    here = centre_crops(pixels, sizes_B2, kept_B2=kept_B2, turned_B=turned_B)
+    with float32_rounding(precision):
+        there = centre_crops(pixels.cuda(), sizes_B2.cuda(), kept_B2=kept_B2.cuda(), turned_B=turned_B.cuda())
+    assert torch.equal(there.cpu(), here)
+
+
+def test_evaluation_batches_are_the_same_at_every_pass(photos) -> None:
+    """At the first the centres are cut out, later they are kept; compiled, a byte is scaled as on the CPU to rounding."""
+    here = load_views(config(photos, "device=cpu"), torch.device("cpu"), nobody).train
+    there = load_views(config(photos, "compiled=true"), torch.device("cuda"), nobody).train
+    first, second = ([(images, labels) for images, labels in there] for _ in range(2))
+    assert all(
+        torch.equal(a, b) for one, other in zip(first, second, strict=True) for a, b in zip(one, other, strict=True)
+    )
+    ours = torch.cat([images[: len(labels)] for images, labels in first]).cpu()
+    torch.testing.assert_close(ours, torch.cat([images for images, _ in here]), rtol=1e-5, atol=1e-5)
+
+
 def test_bfloat16_and_float32_measure_the_same_network_alike(photos) -> None:
     figures = {}
     for precision in ("float32", "bfloat16"):
@@ -137,8 +163,40 @@ def test_metrics_on_the_gpu_are_those_of_the_cpu() -> None:
     here, there = (compute_metrics(embeddings_ND.to(d), labels_N.to(d), (*names, "nmi")) for d in ("cpu", "cuda"))
     assert {name: there[name] for name in names} == pytest.approx({name: here[name] for name in names}, abs=1e-4)
     assert there["nmi"] == pytest.approx(here["nmi"], abs=0.02)  # other random starts
-    again = [compute_metrics(embeddings_ND.cuda(), labels_N.cuda(), ("nmi",))["nmi"] for _ in range(8)]
-    assert len(set(again)) == 1  # as itself, then as a replayed graph
+    again = [compute_metrics(embeddings_ND.cuda(), labels_N.cuda(), (*names, "nmi")) for _ in range(8)]
+    assert again == [there] * 8  # as itself, then as one replayed graph
+
+
+def test_a_replayed_graph_measures_what_it_is_given() -> None:
+    """Embeddings of one shape after the other, some of them noise: each has its own figures, not those of the capture."""
+    generator = torch.Generator().manual_seed(0)
+    labels_N = torch.arange(50).repeat_interleave(6)
+    names = ("recall@1", "recall@4", "map@r", "nmi", "intra", "inter")
+    for noise in (0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 0.2, 5.0):
+        embeddings_ND = torch.randn(50, 24, generator=generator)[labels_N]
+        embeddings_ND = embeddings_ND + noise * torch.randn(300, 24, generator=generator)
+        here, there = (compute_metrics(embeddings_ND.to(d), labels_N.to(d), names) for d in ("cpu", "cuda"))
+        assert there.pop("nmi") == pytest.approx(here.pop("nmi"), abs=0.05)  # other random starts
+        assert there == pytest.approx(here, abs=0.005)
+
+
+def test_a_metric_of_the_users_own_may_wait_for_the_host(monkeypatch) -> None:
+    monkeypatch.setitem(METRICS, "norm", lambda e: e.embeddings_ND.norm(dim=1).mean().item())
+    embeddings_ND, labels_N = torch.ones(20, 4, device="cuda"), torch.arange(20, device="cuda") // 2
+    for _ in range(8):
+        assert compute_metrics(embeddings_ND, labels_N, ("norm", "recall@1"))["norm"] == pytest.approx(2.0)
+
+
+def test_starts_and_sums_on_the_gpu_are_those_of_the_cpu() -> None:
+    generator = torch.Generator().manual_seed(0)
+    embeddings_ND = torch.nn.functional.normalize(torch.randn(800, 128, generator=generator), dim=1)
+    classes_N = torch.randint(100, (800,), generator=generator)
+    draws_CRL = start_draws(100, range(3), torch.device("cpu"))
+    here, there = _starts(embeddings_ND, draws_CRL), _starts(embeddings_ND.cuda(), draws_CRL.cuda()).cpu()
+    assert torch.equal(here[:, :10], there[:, :10])  # later ones differ once rounding has decided between two images
+    ours, theirs = class_sums(embeddings_ND.cuda(), classes_N.cuda(), 100), class_sums(embeddings_ND, classes_N, 100)
+    torch.testing.assert_close(ours[0].cpu(), theirs[0], rtol=1e-5, atol=1e-5)
+    assert torch.equal(ours[1].cpu(), theirs[1])
 
 
 def test_a_captured_draw_draws_anew_at_every_replay_and_by_the_rule() -> None:

@@ -44,6 +44,17 @@ def test_nmi_of_two_labellings_is_scikit_learns(num_a, num_b):
     assert normalised_mutual_information(b_N, a_N).item() == pytest.approx(expected, abs=2e-6)
 
 
+def test_nmi_of_a_batch_of_labellings_is_that_of_each():
+    labels_RN = torch.randint(0, 6, (4, 50), generator=torch.Generator().manual_seed(0))
+    others_RN = torch.where(torch.arange(50) % 2 == 0, labels_RN, labels_RN.flip(0))
+    together_R = normalised_mutual_information(labels_RN, others_RN)
+    alone_R = torch.stack(
+        [normalised_mutual_information(a_N, b_N) for a_N, b_N in zip(labels_RN, others_RN, strict=True)]
+    )
+    torch.testing.assert_close(together_R, alone_R)
+    assert torch.equal(class_ids(labels_RN), torch.stack([class_ids(a_N) for a_N in labels_RN]))
+
+
 def test_nmi_by_hand():
     # a splits in halves (1 bit), b in quarters (2 bits), a is known from b: I = 1 bit, mean entropy 1.5 bits
     a_N, b_N = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 2, 3])
@@ -148,6 +159,46 @@ def test_restarts_side_by_side_are_the_restarts_one_by_one():
     alone_RN = torch.stack([_lloyd(embeddings_ND, centroids_CD, 15) for centroids_CD in centroids_RCD])
     assert torch.equal(together_RN, alone_RN)
     assert 3 not in together_RN[1]
+
+
+@pytest.mark.parametrize("at_hand", [True, False], ids=["all distances at hand", "row by row"])
+@pytest.mark.parametrize("num_images, num_classes, noise", [(90, 10, 0.3), (90, 10, 3.0), (40, 40, 1.0), (12, 1, 1.0)])
+def test_starts_are_those_of_a_loop_in_whole_numbers(monkeypatch, at_hand, num_images, num_classes, noise):
+    from pads.metrics import clustering
+
+    monkeypatch.setattr(clustering, "AT_HAND", num_images**2 if at_hand else 0)
+    embeddings_ND, _ = mixture(num_images, 8, num_classes, noise)
+    draws_CRL = clustering.start_draws(num_classes, [0, 1, 2], embeddings_ND.device)
+    starts_RC = clustering._starts(embeddings_ND, draws_CRL)
+    scaled_ND = (embeddings_ND / embeddings_ND.norm(dim=1).max()).double() * 2**19
+    distances = (scaled_ND[:, None] - scaled_ND).square().sum(2).long().tolist()
+    for restart in range(3):
+        assert starts_RC[restart].tolist() == starts_by_hand(distances, draws_CRL[:, restart].tolist())
+
+
+def starts_by_hand(distances, draws_CL):
+    closest, starts = [2**40] * len(distances), []
+    for draws_L in draws_CL:
+        trials = []
+        for draw in draws_L:
+            target, at = draw * sum(closest), 0
+            while at < len(closest) - 1 and sum(closest[: at + 1]) <= target:
+                at += 1
+            trials.append(at)
+        left = {at: list(map(min, distances[at], closest)) for at in trials}
+        starts.append(min(trials, key=lambda at: sum(left[at])))
+        closest = left[starts[-1]]
+    return starts
+
+
+def test_starts_do_not_depend_on_where_the_distances_come_from(monkeypatch):
+    from pads.metrics import clustering
+
+    embeddings_ND, _ = mixture(800, 32, 100, 1.0)
+    draws_CRL = clustering.start_draws(100, range(4), embeddings_ND.device)
+    beforehand_RC = clustering._starts(embeddings_ND, draws_CRL)
+    monkeypatch.setattr(clustering, "AT_HAND", 0)
+    assert torch.equal(clustering._starts(embeddings_ND, draws_CRL), beforehand_RC)
 
 
 def test_starts_spread_over_well_separated_groups():

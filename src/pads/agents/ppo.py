@@ -127,8 +127,8 @@ class PPO:
                 "policy_loss": loss.item(),
                 "advantage": gain,
                 "average_reward": self.average_reward,
-                "policy_entropy": categorical_entropy(logits_KA).mean().item(),
-                "ratio_clipped": share_clipped(log_probs_K, old_log_probs_K, self.clip).item(),
+                "policy_entropy": categorical_entropy(logits_KA.detach()).mean().item(),
+                "ratio_clipped": share_clipped(log_probs_K.detach(), old_log_probs_K, self.clip).item(),
             }
             if self.baseline == "critic":
                 target_t = metric_t if self.critic_target == "metric" else return_tm1

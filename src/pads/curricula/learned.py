@@ -23,6 +23,7 @@ from pads.errors import UserError
 from pads.runs import RunFolder
 from pads.sampling.bins import BinDistribution, scaled_odds
 from pads.sampling.rules import BinRule, bins
+from pads.speed import fixed_threads
 
 RHO_LIMITS = (0.01, 0.6)
 """Of an adapted rho: no factor could raise the odds of 0 again, and a network needs negatives too."""
@@ -110,6 +111,11 @@ class LearnedCurriculum:
 
     def advance(self, metrics: Mapping[str, float], progress: float) -> dict[str, Any]:
         """Rewards the last adjustment, learns from it, and adjusts the distribution again; returns what to log."""
+        # hundreds of tiny products, for each of which waking other threads would cost more than it spares
+        with fixed_threads(1):
+            return self.advanced(metrics, progress)
+
+    def advanced(self, metrics: Mapping[str, float], progress: float) -> dict[str, Any]:
         level_t = reward_level(metrics, self.reward)
         state_t = self.state.observe(metrics, self.adapted, progress)
         log: dict[str, Any] = {"reward": None}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pads.data.augment import (
     AUGMENTATIONS,
-    centre_boxes,
+    centre_crops,
     normalise,
     random_resized_crop_boxes,
     resample,
@@ -46,7 +46,7 @@ __all__ = [
     "QueryGallery",
     "Roles",
     "cars196",
-    "centre_boxes",
+    "centre_crops",
     "class_batches",
     "cub200",
     "decode",

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from pads.errors import UserError
 
@@ -72,15 +73,6 @@ def resize_and_crop_boxes(
     return torch.cat([corner_B2, corner_B2 + crop], dim=1) / resize
 
 
-def centre_boxes(sizes_B2: Tensor, *, resize: int = 256, crop: int = 224) -> Tensor:
-    """The crop of evaluation: the shorter side to resize, then the centre of crop x crop."""
-    check_crop(resize, crop)
-    shorter_B1 = sizes_B2.min(dim=1, keepdim=True).values
-    resized_B2 = resize * sizes_B2 // shorter_B1
-    corner_B2 = torch.round((resized_B2 - crop) / 2)
-    return torch.cat([corner_B2 / resized_B2, (corner_B2 + crop) / resized_B2], dim=1)
-
-
 def whole_boxes(sizes_B2: Tensor) -> Tensor:
     """The whole picture, squeezed."""
     corner_B2 = torch.zeros((len(sizes_B2), 2), device=sizes_B2.device)
@@ -100,8 +92,8 @@ def resample(
 
     kept_B2: rows and columns that the picture takes, all if not given; turned_B: which pictures lie on their side in the
     store; where flips_B is true the crop is mirrored. A resize is linear in each direction, so it is a matrix product from
-    the left and one from the right: on a GPU nothing is faster. Pillow rounds after each to whole grey levels, which is not
-    done here: a hair's breadth would then decide between two of them.
+    the left and one from the right: on a GPU nothing is faster. Pillow rounds after each to whole grey levels, which a random
+    crop can do without; `centre_crops` does it.
     """
     columns_B2, rows_B2 = boxes_B4[:, 0::2], boxes_B4[:, 1::2]
     if turned_B is not None:
@@ -135,6 +127,75 @@ def triangle_weights(bounds_B2: Tensor, lengths_B1: Tensor, num: int, size: int)
     stored_L = torch.arange(num, device=bounds_B2.device, dtype=bounds_B2.dtype) + 0.5
     weights_BSL = (1 - (stored_L - centres_BS1).abs() / reach_B11).clamp(min=0) * (stored_L < lengths_B1[:, :, None])
     return weights_BSL / weights_BSL.sum(dim=2, keepdim=True)
+
+
+def centre_crops(
+    pixels_BCHW: Tensor,
+    sizes_B2: Tensor,
+    *,
+    resize: int = 256,
+    crop: int = 224,
+    kept_B2: Tensor,
+    turned_B: Tensor | None = None,
+) -> Tensor:
+    """The crop of evaluation as Pillow makes it: the shorter side to resize, bilinear, then the centre; (B, C, S, S) uint8.
+
+    Like Pillow it rounds to whole grey levels after the widths and again after the heights, whose order matters then: where
+    pictures lie on their side they are turned upright first, in a square that has room for both.
+    """
+    if turned_B is not None:
+        square_BCLL = F.pad(pixels_BCHW, (0, 0, 0, pixels_BCHW.shape[3] - pixels_BCHW.shape[2]))
+        pixels_BCHW = torch.where(~turned_B[:, None, None, None], square_BCLL, square_BCLL.mT)
+        kept_B2 = torch.where(turned_B[:, None], kept_B2.flip(1), kept_B2)
+    resized_B2, corners_B2 = centre_places(sizes_B2, resize=resize, crop=crop)
+    (left_B1, top_B1), (width_B1, height_B1) = corners_B2.split(1, dim=1), resized_B2.split(1, dim=1)
+    (num_channels, height, width), (rows_B1, columns_B1) = pixels_BCHW.shape[1:], kept_B2.split(1, dim=1)
+    across_BSW = whole_weights(left_B1, width_B1, columns_B1, width, crop)
+    down_BSH = whole_weights(top_B1, height_B1, rows_B1, height, crop)
+    narrow_BCHS = weighed(pixels_BCHW.float().flatten(1, 2), across_BSW).unflatten(1, (num_channels, height))
+    lying_BCSS = weighed(narrow_BCHS.mT.flatten(1, 2), down_BSH).unflatten(1, (num_channels, crop))
+    return lying_BCSS.to(torch.uint8).mT.contiguous()
+
+
+def centre_places(sizes_B2: Tensor, *, resize: int, crop: int) -> tuple[Tensor, Tensor]:
+    """Width and height when the shorter side is resize, and there the left and the top of the centre of crop x crop."""
+    check_crop(resize, crop)
+    resized_B2 = resize * sizes_B2 // sizes_B2.min(dim=1, keepdim=True).values
+    return resized_B2, torch.round((resized_B2 - crop) / 2)
+
+
+WHOLE = 2**16
+"""What the weights of `whole_weights` add up to: times a byte, a sum in whole numbers is exact in float32."""
+
+
+def whole_weights(corners_B1: Tensor, resized_B1: Tensor, lengths_B1: Tensor, num: int, size: int) -> Tensor:
+    """`triangle_weights` of pixels corner .. corner + size - 1 of a line of `length` that is resized, in parts of WHOLE.
+
+    Everything is a whole number before the division, so that the weights are the same on every device.
+    """
+    resized_B11, lengths_B11 = resized_B1[:, :, None].float(), lengths_B1[:, :, None].float()
+    centres_BS = 2 * (corners_B1 + torch.arange(size, device=corners_B1.device)) + 1
+    stored_L = torch.arange(num, device=corners_B1.device, dtype=torch.float32)
+    distances_BSL = ((2 * stored_L + 1) * resized_B11 - centres_BS[:, :, None] * lengths_B11).abs()
+    reach_B11 = 2 * torch.maximum(resized_B11, lengths_B11)
+    weights_BSL = (reach_B11 - distances_BSL).clamp(min=0) * (stored_L < lengths_B11)
+    return torch.round(WHOLE * weights_BSL / weights_BSL.sum(dim=2, keepdim=True))
+
+
+def weighed(lines_BML: Tensor, weights_BSL: Tensor) -> Tensor:
+    """Lines of whole grey levels, resampled by whole weights and rounded as Pillow does, a half upwards: (B, M, S).
+
+    The sum is exact, whatever order a device adds in, so no hair's breadth decides between two grey levels. TF32 has 11 bits
+    for a number: on a GPU the weights are multiplied in two parts that have fewer.
+    """
+    if lines_BML.is_cuda:
+        high_BSL = torch.floor(weights_BSL / 256)
+        parts_BSL = torch.cat([high_BSL, weights_BSL - 256 * high_BSL], dim=1)
+        high_BMS, low_BMS = (lines_BML @ parts_BSL.mT).chunk(2, dim=2)
+        sums_BMS = 256 * high_BMS + low_BMS
+    else:
+        sums_BMS = lines_BML @ weights_BSL.mT
+    return torch.floor((sums_BMS + WHOLE / 2) / WHOLE).clamp(max=255)
 
 
 def normalise(images_BCHW: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:

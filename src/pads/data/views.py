@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pads.config import Config, Data, Network, lookup
-from pads.data.augment import AUGMENTATIONS, centre_boxes, normalise, resample
+from pads.data.augment import AUGMENTATIONS, centre_crops, normalise, resample
 from pads.data.benchmark import Benchmark, ImageList, QueryGallery, counted, listed
 from pads.data.prepare import Prepared, read_data
 from pads.data.splits import Roles, split_roles
@@ -28,6 +28,10 @@ Watch = Callable[[str, int, Mapping[str, Any]], None]
 """See `pads.train.Watch`."""
 EVALUATION_BATCH = {"cpu": 128, "cuda": 448}
 """The most images at once."""
+CUT_AT_ONCE = 128
+"""The most images whose centres are cut out at once: one of 384 x 512 pixels takes 10 MB meanwhile."""
+KEPT_CENTRES = 2**28
+"""Bytes of evaluation crops up to which a view keeps them: 1,783 images of 224 pixels."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class Preprocessing:
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     compiled: bool = False
-    """On a GPU: resample by a compiled kernel."""
+    """On a GPU: by compiled kernels."""
 
     @classmethod
     def of(cls, data: Data, network: Network, compiled: bool = False) -> Preprocessing:
@@ -70,17 +74,26 @@ class Preprocessing:
         flips_B = None
         if self.flip:
             flips_B = torch.rand(len(sizes_B2), device=sizes_B2.device, generator=generator) < 0.5
-        return self.resampled(pixels_bCHW, sizes_B2[own], boxes_B4[own], None if flips_B is None else flips_B[own])
+        turned_b, kept_b2 = are_turned(sizes_B2[own], pixels_bCHW.shape), kept_sizes(sizes_B2[own], pixels_bCHW.shape)
+        flips_b = None if flips_B is None else flips_B[own]
+        cut_out = as_compiled(cut_out_boxes) if self.compiled and pixels_bCHW.is_cuda else cut_out_boxes
+        return cut_out(pixels_bCHW, boxes_B4[own], kept_b2, turned_b, flips_b, self.image_size, self.mean, self.std)
 
     def for_evaluation(self, pixels_BCHW: Tensor, sizes_B2: Tensor) -> Tensor:
         """The centre of the picture."""
-        boxes_B4 = centre_boxes(sizes_B2, resize=self.resize, crop=self.image_size)
-        return self.resampled(pixels_BCHW, sizes_B2, boxes_B4, None)
+        return self.scaled(self.centres(pixels_BCHW, sizes_B2))
 
-    def resampled(self, pixels_BCHW: Tensor, sizes_B2: Tensor, boxes_B4: Tensor, flips_B: Tensor | None) -> Tensor:
-        cut_out = compiled_cut_out() if self.compiled and pixels_BCHW.is_cuda else cut_out_boxes
+    def centres(self, pixels_BCHW: Tensor, sizes_B2: Tensor) -> Tensor:
+        """The centres of the pictures in bytes."""
         turned_B, kept_B2 = are_turned(sizes_B2, pixels_BCHW.shape), kept_sizes(sizes_B2, pixels_BCHW.shape)
-        return cut_out(pixels_BCHW, boxes_B4, kept_B2, turned_B, flips_B, self.image_size, self.mean, self.std)
+        return centre_crops(
+            pixels_BCHW, sizes_B2, resize=self.resize, crop=self.image_size, kept_B2=kept_B2, turned_B=turned_B
+        )
+
+    def scaled(self, crops_BCHW: Tensor) -> Tensor:
+        """Bytes as the network takes them."""
+        scale = as_compiled(scale_bytes) if self.compiled and crops_BCHW.is_cuda else scale_bytes
+        return scale(crops_BCHW, self.mean, self.std)
 
 
 def cut_out_boxes(
@@ -97,10 +110,14 @@ def cut_out_boxes(
     return normalise(crops_BCSS, mean, std)
 
 
+def scale_bytes(crops_BCHW: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
+    return normalise(crops_BCHW.float() / 255, mean, std)
+
+
 @functools.cache
-def compiled_cut_out() -> Callable[..., Tensor]:
-    """Compiled, what surrounds the two matrix products is one kernel each."""
-    return torch.compile(cut_out_boxes, dynamic=False)
+def as_compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Compiled, what surrounds the two matrix products is one kernel each, and so is what makes numbers of bytes."""
+    return torch.compile(function, dynamic=False)
 
 
 @dataclass(frozen=True)
@@ -117,6 +134,8 @@ class View:
     """All labels are below this: the classes of the role, or more where other draws of it have other classes."""
     batch_size: int | None = None
     """Of evaluation; the most that the device likes, if none is given."""
+    centres: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
+    """The bytes of the evaluation batches, once they have been cut out: they are the same every time."""
 
     @classmethod
     def of(
@@ -169,9 +188,21 @@ class View:
         own = self.team.share(len(indices))
         if own.start == own.stop:  # nothing is left for this one: a batch without labels, which `embed` leaves out
             indices, labels, own = indices[:1], (labels[0][:0],), slice(0, 1)
-        stored = self.store.batches([self.filled(at_B, size) for at_B in indices[own]])
-        for (pixels_BCHW, sizes_B2), labels_B in zip(stored, labels[own], strict=True):
-            yield self.preprocessing.for_evaluation(pixels_BCHW, sizes_B2), labels_B
+        centres = self.centres or self.cut_out([self.filled(at_B, size) for at_B in indices[own]])
+        for crops_BCHW, labels_B in zip(centres, labels[own], strict=True):
+            yield self.preprocessing.scaled(crops_BCHW), labels_B
+
+    def cut_out(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
+        """The centres of the images of each batch, which are kept if there is room for all."""
+        num_bytes = 3 * self.preprocessing.image_size**2 * sum(map(len, indices))
+        cut = []
+        for pixels_BCHW, sizes_B2 in self.store.batches(indices):
+            parts = zip(pixels_BCHW.split(CUT_AT_ONCE), sizes_B2.split(CUT_AT_ONCE), strict=True)
+            crops_BCHW = torch.cat([self.preprocessing.centres(*part) for part in parts])
+            if num_bytes <= KEPT_CENTRES:
+                cut.append(crops_BCHW)
+            yield crops_BCHW
+        self.centres[:] = cut  # not before the last: whoever stops early finds no half of them
 
 
 @dataclass(frozen=True)

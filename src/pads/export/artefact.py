@@ -124,7 +124,8 @@ def preprocessing_of(model: Model) -> dict[str, Any]:
         ],
         "in_the_graph": [
             f"the centre {preprocessing.image_size} x {preprocessing.image_size} of the picture whose shorter side is "
-            f"{preprocessing.resize}, cut out with bilinear resampling that smooths what it shrinks",
+            f"{preprocessing.resize}, cut out with bilinear resampling that smooths what it shrinks, first "
+            "across and then down, each rounded to whole grey levels as Pillow does",
             "divide by 255, subtract mean, divide by std",
         ],
         "inputs": {

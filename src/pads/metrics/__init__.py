@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from pads.errors import UserError
-from pads.metrics.clustering import class_ids, nmi
+from pads.metrics.clustering import AT_HAND, class_ids, nmi_from, start_draws
 from pads.metrics.neighbours import marked, nearest_neighbours
 from pads.metrics.retrieval import map_at_r, r_precision, recall_at
 from pads.metrics.soft import soft_recall
 from pads.metrics.spread import inter_class_distance, intra_class_distance
+from pads.speed import Replayed
 
 
 class Evaluated(NamedTuple):
@@ -38,6 +39,8 @@ class Evaluated(NamedTuple):
     """the largest R; K reaches it for every metric that does not itself say how many neighbours it needs"""
     seed: int
     num_restarts: int
+    draws_CRL: Tensor
+    """the random numbers of k-means for this seed and these restarts; empty if NMI was not asked for"""
 
 
 METRICS: dict[str, Callable[..., Tensor]] = {
@@ -45,9 +48,7 @@ METRICS: dict[str, Callable[..., Tensor]] = {
     "map@r": lambda e: map_at_r(e.matches_QK[:, : e.max_relevant], e.num_relevant_Q),
     "r-precision": lambda e: r_precision(e.matches_QK[:, : e.max_relevant], e.num_relevant_Q),
     "soft-recall": lambda e: soft_recall(e.embeddings_ND, e.labels_N),
-    "nmi": lambda e: nmi(
-        e.embeddings_ND, e.labels_N, seed=e.seed, num_restarts=e.num_restarts, num_clusters=e.num_classes
-    ),
+    "nmi": lambda e: nmi_from(e.embeddings_ND, e.labels_N, e.draws_CRL),
     "intra": lambda e: intra_class_distance(e.embeddings_ND, e.labels_N),
     "inter": lambda e: inter_class_distance(e.embeddings_ND, e.labels_N),
 }
@@ -55,6 +56,9 @@ METRICS: dict[str, Callable[..., Tensor]] = {
 
 WITHOUT_NEIGHBOURS = {"soft-recall", "nmi", "intra", "inter"}
 """Metrics for which no neighbours need to be found."""
+
+OUR_OWN = dict(METRICS)
+"""Metrics that wait for nothing on the host."""
 
 
 @torch.no_grad()
@@ -93,17 +97,61 @@ def compute_metrics(
             f"{num_broken} of {len(embeddings_ND)} embeddings are not finite: the training that made them diverged; "
             "lower its learning rate"
         )
-    ks = [k if k is not None else max_relevant for family, k in asked.values() if family not in WITHOUT_NEIGHBOURS]
-    matches_QK = torch.empty(len(num_relevant_Q), 0, dtype=torch.bool, device=classes_N.device)
-    if max(ks, default=0):
-        neighbours_QK = nearest_neighbours(embeddings_ND, max(ks), is_query_N=is_query_N, is_gallery_N=is_gallery_N)
-        matches_QK = classes_N[neighbours_QK] == classes_N[queries_Q, None]
-    evaluated = Evaluated(
-        embeddings_ND, classes_N, last_class + 1, matches_QK, num_relevant_Q, max_relevant, seed, num_restarts
+    families = [family for family, _ in asked.values()]
+    ks = [k or max_relevant for family, k in asked.values() if family not in WITHOUT_NEIGHBOURS]
+    draws_CRL = embeddings_ND.new_empty(0)
+    if "nmi" in families:
+        draws_CRL = start_draws(last_class + 1, range(seed, seed + num_restarts), embeddings_ND.device)
+    # What a GPU does here for few images is launching; where nothing waits for the host, it launches all at once.
+    is_small = is_query_N is None and is_gallery_N is None and len(embeddings_ND) ** 2 <= AT_HAND
+    measure = _measured_at_once if is_small and all(METRICS[f] is OUR_OWN.get(f) for f in families) else _measured
+    values_M = measure(
+        embeddings_ND,
+        classes_N,
+        num_relevant_Q,
+        draws_CRL,
+        asked=tuple(asked.values()),
+        num_neighbours=max(ks, default=0),
+        num_classes=last_class + 1,
+        max_relevant=max_relevant,
+        seed=seed,
+        num_restarts=num_restarts,
+        is_query_N=is_query_N,
+        is_gallery_N=is_gallery_N,
     )
-    values = [METRICS[family](evaluated, *([] if k is None else [k])) for family, k in asked.values()]
-    on_device = [torch.as_tensor(value, dtype=torch.float32, device=classes_N.device) for value in values]
-    return dict(zip(asked, torch.stack(on_device).tolist(), strict=True))
+    return dict(zip(asked, values_M.tolist(), strict=True))
+
+
+def _measured(
+    embeddings_ND: Tensor,
+    classes_N: Tensor,
+    num_relevant_Q: Tensor,
+    draws_CRL: Tensor,
+    *,
+    asked: Sequence[tuple[str, int | None]],
+    num_neighbours: int,
+    num_classes: int,
+    max_relevant: int,
+    seed: int,
+    num_restarts: int,
+    is_query_N: Tensor | None,
+    is_gallery_N: Tensor | None,
+) -> Tensor:
+    """The values of the metrics asked for."""
+    matches_QK = torch.empty(len(num_relevant_Q), 0, dtype=torch.bool, device=classes_N.device)
+    if num_neighbours:
+        neighbours_QK = nearest_neighbours(
+            embeddings_ND, num_neighbours, is_query_N=is_query_N, is_gallery_N=is_gallery_N
+        )
+        matches_QK = classes_N[neighbours_QK] == classes_N[marked(is_query_N, embeddings_ND, "query"), None]
+    evaluated = Evaluated(
+        embeddings_ND, classes_N, num_classes, matches_QK, num_relevant_Q, max_relevant, seed, num_restarts, draws_CRL
+    )
+    values = [METRICS[family](evaluated, *([] if k is None else [k])) for family, k in asked]
+    return torch.stack([torch.as_tensor(value, dtype=torch.float32, device=classes_N.device) for value in values])
+
+
+_measured_at_once = Replayed(_measured)
 
 
 def check_metric_names(names: Sequence[str]) -> dict[str, tuple[str, int | None]]:

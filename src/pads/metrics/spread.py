@@ -1,12 +1,13 @@
 """How far apart images lie within a class, and classes from each other, by cosine distance (1 - cosine, 0 to 2).
 
-N images, D embedding, C classes, padded to N with empty ones that add nothing: the device need not be asked for C.
+N images, D embedding, E = D + 1, C classes, padded to N with empty ones that add nothing: the device need not be asked for C.
 Closed forms: the mean product x·y over the pairs of n vectors with sum s is (|s|² - Σ|x|²) / n(n-1). Without any pair
 to average over, a distance is nan.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -17,10 +18,10 @@ from pads.speed import Replayed
 def _intra(embeddings_ND: Tensor, labels_N: Tensor) -> Tensor:
     """Mean over the classes of the mean distance between two different images; a class with one image is left out."""
     units_ND, classes_N = normalize(embeddings_ND.float(), dim=1), class_ids(labels_N)
-    sums_CD, counts_C = class_sums(units_ND, classes_N, len(classes_N))
-    squares_C1, _ = class_sums(units_ND.square().sum(1, keepdim=True), classes_N, len(classes_N))
+    squares_N1 = units_ND.square().sum(1, keepdim=True)
+    sums_CE, counts_C = class_sums(torch.cat([units_ND, squares_N1], dim=1), classes_N, len(classes_N))
     num_pairs_C = counts_C * (counts_C - 1)
-    similarities_C = (sums_CD.square().sum(1) - squares_C1.squeeze(1)) / num_pairs_C.clamp(min=1)
+    similarities_C = (sums_CE[:, :-1].square().sum(1) - sums_CE[:, -1]) / num_pairs_C.clamp(min=1)
     has_pairs_C = num_pairs_C > 0
     return ((1 - similarities_C) * has_pairs_C).sum() / has_pairs_C.sum()
 

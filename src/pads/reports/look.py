@@ -21,8 +21,8 @@ from pads.reports.gallery import SHOWN, Confusion, Retrieval, confused_classes, 
 from pads.reports.projection import project
 from pads.reports.thumbnails import SIZES, thumbnails
 from pads.runs import RunFolder
-from pads.speed import float32_rounding
-from pads.train import fixed_threads, nobody
+from pads.speed import fixed_threads, float32_rounding
+from pads.train import nobody
 
 MOST_SHOWN = 6_000
 """Images with a thumbnail and a place on the map; all of CUB200-2011's test split (5,924)."""
