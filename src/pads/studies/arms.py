@@ -165,15 +165,36 @@ def with_options(**options: Any) -> Change:
     return change
 
 
+def carried_policy(config: Config, run: Path) -> Config:
+    """Its trained policy, which goes on learning."""
+    options = {**config.curriculum.options, "policy": str(run)}
+    return replace(config, curriculum=replace(config.curriculum, options=options))
+
+
+def flipping(name: str, rho: float, **options: Any) -> Change:
+    """A curriculum under the margin loss of PADS that draws from other classes, and flips a share of the triplets."""
+
+    def change(base: Config) -> Config:
+        part = Part(name, options)
+        return replace(base, loss=pads_margin(base), curriculum=part, sampling=Sampling(rho=rho))
+
+    return change
+
+
 def with_bins(**options: Any) -> Change:
     return with_options(bins={**PAPER_BINS, **options})
 
 
 def control(name: str) -> Change:
     """PADS under one of its controls, which takes the same options."""
+    return with_control(name)
+
+
+def with_control(name: str, **options: Any) -> Change:
+    """The same, with these options."""
 
     def change(base: Config) -> Config:
-        config = pads(base)
+        config = with_options(**options)(base)
         return replace(config, curriculum=replace(config.curriculum, name=name))
 
     return change

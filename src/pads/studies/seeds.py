@@ -15,7 +15,7 @@ from pads.runs.checkpoint import write_atomically
 
 
 def row_of(config: Config, folder: RunFolder, seconds: float | None, commit: str) -> dict[str, Any]:
-    """Last, selected and best test epoch of every metric, as fractions."""
+    """Last, selected and best test epoch of every metric, as fractions; and what the selection split had at its best."""
     figures = folder.metrics
     assert figures is not None
     path = folder.path / "test_curve.jsonl"
@@ -23,6 +23,8 @@ def row_of(config: Config, folder: RunFolder, seconds: float | None, commit: str
     best = max(curve, key=lambda point: point["recall@1"]) if curve else None
     row: dict[str, Any] = {"recipe": config.recipe, "seed": config.seed, "epochs": config.num_epochs}
     row["selected_epoch"] = (figures["selection"] or {}).get("epoch", config.num_epochs)
+    for metric in ("recall@1", "map@r"):
+        row[f"selection_{metric}"] = (figures["selection"] or {}).get(metric, "")
     row["best_test_epoch"] = best["epoch"] if best else ""
     for metric in (*(f"recall@{k}" for k in config.recall_at), "map@r", "r-precision", "nmi"):
         row[f"untrained_{metric}"] = figures["test"]["untrained"][metric]

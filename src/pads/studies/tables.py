@@ -8,18 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 from pads.config import Config, Network, Part, Sampling
-from pads.recipes import PAPER_BINS, with_pads
+from pads.recipes import CODE_BINS, PAPER_BINS, with_pads
 from pads.studies.arms import (
     Arm,
     Change,
     Figures,
     Needs,
     Study,
+    carried_policy,
     changed,
     control,
     fixed_policy,
+    flipping,
     margin,
     of_run,
     pads,
@@ -30,6 +33,7 @@ from pads.studies.arms import (
     tune_rate,
     udist,
     with_bins,
+    with_control,
     with_data,
     with_options,
 )
@@ -452,6 +456,99 @@ CONTROLS = Study(
     ),
 )
 
+SHAPES = {"locations": [0.4, 0.5, 0.6, 0.7], "widths": [0.05, 0.15], "rhos": [0.0, 0.15, 0.3]}
+"""The bandit's, within what the margin loss at beta 0.6 looks at."""
+HELD: dict[str, Any] = {"bins": {**PAPER_BINS, "bound": 1.0}, "agent_options": {"entropy_bonus": 0.3}}
+INFORMED = {"reward": "soft-recall", "reward_form": "difference"}
+SEES_THE_FALL: dict[str, Any] = {
+    "state": ["recall", "nmi", "fall"],
+    "adapt_rho": True,
+    "bins": {**HELD["bins"], "rho": 0.1},
+}
+"""The distribution is held near its start; the reward is no sign; the policy sees over-fitting, and may act on it."""
+
+ADAPTIVE = Study(
+    "adaptive",
+    "ways beyond the paper to an adaptive sampler, beside the controls that it must beat (not in the paper)",
+    (
+        Arm("udist", udist),
+        Arm("udist-rho", static("distance-weighted", margin(0.6), rho=0.4)),
+        Arm("fixed-bins", lambda base: replace(pads(base), curriculum=Part("bins", PAPER_BINS))),
+        Arm("fixed-bins-code", lambda base: replace(pads_code(base), curriculum=Part("bins", CODE_BINS))),
+        Arm("fixed-bins-rho", flipping("bins", 0.3, **PAPER_BINS)),
+        Arm("random-actions", control("random actions")),
+        Arm("random-reward", control("random reward")),
+        Arm("pads", pads),
+        # 1: stop the collapse
+        Arm("entropy-bonus", with_options(agent_options={"entropy_bonus": 0.3})),
+        Arm("trust", with_options(agent_options={"trust": 10.0})),
+        Arm("slow-policy", with_options(agent_options={"learning_rate": 0.001})),
+        Arm("floor", with_bins(floor=0.005)),
+        Arm("bound", with_bins(bound=1.0)),
+        Arm("bound-random-reward", with_control("random reward", bins=HELD["bins"])),
+        # 2: a reward that carries information
+        Arm("difference", with_options(reward_form="difference")),
+        Arm("soft-recall", with_options(**INFORMED)),
+        Arm("new-classes", with_data(with_options(**HELD, **INFORMED), reward_split="by class")),
+        Arm("held-soft-recall", with_options(**HELD, **INFORMED)),
+        # 3: credit per bin
+        Arm("aligned", flipping("aligned", 0.0, bins={**PAPER_BINS, "rho": 0.15})),
+        Arm("aligned-bound", flipping("aligned", 0.0, bins={**PAPER_BINS, "rho": 0.15}, rate=0.1, bound=1.0)),
+        Arm("aligned-shuffled", flipping("aligned", 0.0, bins={**PAPER_BINS, "rho": 0.15}, credit="shuffled")),
+        Arm("aligned-opposite", flipping("aligned", 0.0, bins={**PAPER_BINS, "rho": 0.15}, credit="opposite")),
+        # 4: few, meaningful actions
+        Arm("bandit", flipping("bandit", 0.0, **SHAPES)),
+        Arm("bandit-uniform", flipping("bandit", 0.0, **SHAPES, choice="uniform")),
+        # 6: learning across runs
+        Arm("carried", with_options(**HELD, **INFORMED), needs=Needs("held-soft-recall", carried_policy, "another")),
+        # 7: against over-fitting
+        Arm("fall", with_options(**{**HELD, **INFORMED, **SEES_THE_FALL})),
+        Arm("fall-random-actions", with_control("random actions", **{**HELD, **INFORMED, **SEES_THE_FALL})),
+    ),
+    reference="fixed-bins",
+    notes=(
+        "The numbered ways are those of docs/adaptive.md; branches (way 5) are a tool, tools/branches.py.",
+        "Arms that end in random-actions, random-reward, uniform, shuffled or opposite are the controls of the arm that "
+        "they are named after.",
+    ),
+)
+
+
+def with_optimiser(change: Change, **fields: Any) -> Change:
+    def changed_optimiser(base: Config) -> Config:
+        config = change(base)
+        return replace(config, optimiser=replace(config.optimiser, **fields))
+
+    return changed_optimiser
+
+
+def halfway(base: Config) -> Config:
+    """The rates fall after half of the training."""
+    return with_optimiser(udist, milestones=(base.num_epochs // 2,))(base)
+
+
+FACTORS = Study(
+    "factors",
+    "what the distance to the paper's numbers is made of, one factor at a time (not in the paper)",
+    (
+        Arm("udist", udist, on_cub(63.5, 68.1)),
+        Arm("larger-images", with_data(udist, image_size=256, resize=288)),
+        Arm("paper-crop", with_data(udist, augmentation="resize and crop")),
+        Arm("four-per-class", with_data(udist, classes_per_batch=28, samples_per_class=4)),
+        Arm("fast-head", with_optimiser(udist, head_factor=10.0)),
+        Arm("schedule", halfway),
+        Arm("no-reward-split", with_data(udist, reward_share=0.0)),
+        Arm("paper-protocol", with_data(udist, reward_share=0.0, paper_protocol=True)),
+        Arm("pads", pads, on_cub(65.7, 69.2)),
+        Arm("pads-code", pads_code),
+    ),
+    reference="udist",
+    notes=(
+        "no-reward-split trains on all images but the selection classes, paper-protocol on all images, and selects on "
+        "the test split; pads-code reads the paper as its authors' code does.",
+    ),
+)
+
 STUDIES: dict[str, Study] = {
     study.name: study
     for study in (
@@ -469,5 +566,7 @@ STUDIES: dict[str, Study] = {
         AVERAGES,
         AGENTS,
         CONTROLS,
+        ADAPTIVE,
+        FACTORS,
     )
 }
