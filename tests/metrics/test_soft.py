@@ -11,7 +11,7 @@ def naive(embeddings, labels):
     points = embeddings.double().tolist()
     squared = [[math.dist(a, b) ** 2 for b in points] for a in points]
     num = len(points)
-    width = sum(min(squared[i][j] for j in range(num) if j != i) for i in range(num)) / num
+    width = sum(min(squared[i][j] for j in range(num) if j != i) for i in range(num)) / num / 4
     total = 0.0
     for i in range(num):
         weights = [math.exp(-squared[i][j] / width) if j != i else 0.0 for j in range(num)]

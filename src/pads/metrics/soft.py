@@ -18,8 +18,9 @@ CHUNK = 2**25
 def soft_recall(embeddings_ND: Tensor, labels_N: Tensor) -> Tensor:
     """Mean over the images of the probability that a neighbour j, drawn by exp(-d_ij² / w), has the image's label.
 
-    The softmax of neighbourhood components analysis (Goldberger et al. 2004). w is the mean squared distance to the nearest
-    neighbour, so that the scale of the embedding does not matter, to the gradient neither.
+    The softmax of neighbourhood components analysis (Goldberger et al. 2004). w is a quarter of the mean squared distance
+    to the nearest neighbour, so that the scale of the embedding does not matter, to the gradient neither; with four times
+    as much, an embedding that squeezes all images together beats one with twice its Recall@1.
     """
     squares_N = embeddings_ND.square().sum(1)
     chunk = CHUNK // len(labels_N) + 1
@@ -27,7 +28,7 @@ def soft_recall(embeddings_ND: Tensor, labels_N: Tensor) -> Tensor:
     gradients = torch.is_grad_enabled()
     with full_precision(embeddings_ND.device.type), torch.set_grad_enabled(gradients):
         nearest_N = torch.cat([_squared_distances(embeddings_ND, squares_N, at, own=torch.inf).amin(1) for at in rows])
-        width = nearest_N.mean().clamp(min=torch.finfo(torch.float32).eps)
+        width = (nearest_N.mean() / 4).clamp(min=torch.finfo(torch.float32).eps)
         found = embeddings_ND.new_zeros(())
         for at in rows:
             log_weights_QN = _squared_distances(embeddings_ND, squares_N, at, own=0.0) / -width
