@@ -19,6 +19,7 @@ from pads.data.views import Views
 from pads.errors import UserError
 from pads.losses import build_loss
 from pads.losses.pml import PmlLoss
+from pads.metrics import check_metric_names
 from pads.networks import EmbeddingNetwork, build_backbone, check_backbone, find_weights, load_weights, seeded
 from pads.networks.depth import layer_numbers, rate_scales
 from pads.pml import is_theirs
@@ -221,6 +222,7 @@ def check(config: Config) -> None:
     if AUTO not in (config.data.resize, config.data.image_size):
         check_crop(config.data.resize, config.data.image_size)
     check_draw(config.sampling.negatives_from, config.sampling.rho)
+    check_metric_names([config.select_by])
     if config.data.reward_resample_every and config.data.reward_pick != "random":
         raise UserError(
             "data.reward_resample_every draws images at random: set data.reward_pick=random, or leave it at null."

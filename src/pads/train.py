@@ -89,7 +89,7 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
         optimiser = build_optimiser(config.optimiser, network, loss_fn)
         generator = torch.Generator(views.device).manual_seed(config.seed)
         drawn = DrawnTriplets(curriculum.rule, views.device)
-        selected: dict[str, Any] = {"step": 0, "recall@1": -1.0}
+        selected: dict[str, Any] = {"step": 0}
         parts = {"network": network, "loss": loss_fn, "optimiser": optimiser, "curriculum": curriculum, "drawn": drawn}
         step = restore(run, parts, generator, selected, team)
         record = recorder(run, watch, batch_size(config), step)
@@ -138,9 +138,7 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
 
                 # Alg. 1, "Update policy": every M steps the metrics on the reward split give state and reward
                 if config.adapt_every and step % config.adapt_every == 0:
-                    metrics = evaluate(
-                        network, views.reward, curriculum.metrics, credits_of(curriculum, drawn, loss_fn)
-                    )
+                    metrics = evaluate(network, views.reward, curriculum.metrics, look_of(curriculum, drawn, loss_fn))
                     adjustment = curriculum.advance(metrics, progress=step / num_steps)
                     if adjustment:
                         record("adaptation", step, {**metrics, **adjustment})
@@ -159,12 +157,12 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
 # -- what the loop is made of ------------------------------------------------------------------------------------------
 
 
-def credits_of(
+def look_of(
     curriculum: Curriculum, drawn: DrawnTriplets, loss_fn: nn.Module
 ) -> Callable[[Tensor, Tensor], Mapping[str, Any]] | None:
-    """What a curriculum that gives credit to each bin wants to know of the reward split and of the last batch."""
-    credits = getattr(curriculum, "credits", None)
-    return functools.partial(credits, batch=drawn.batch, loss_fn=loss_fn) if credits else None
+    """For a curriculum that looks at the embeddings themselves, of the reward split and of the last batch."""
+    look = getattr(curriculum, "look", None)
+    return functools.partial(look, batch=drawn.batch, loss_fn=loss_fn) if look else None
 
 
 def batch_size(config: Config) -> int:
@@ -199,9 +197,10 @@ def measure_epoch(
     last = epoch == config.num_epochs
     selection = views.test if config.data.paper_protocol else views.selection
     if len(selection) and (last or epoch % config.select_every == 0):
-        metrics = evaluate(network, selection, ("recall@1", "map@r"))
+        by = "recall@1" if config.data.paper_protocol else config.select_by  # the authors keep the best Recall@1
+        metrics = evaluate(network, selection, tuple(dict.fromkeys(("recall@1", "map@r", by))))
         record("selection", step, {"epoch": epoch, **metrics})
-        if metrics["recall@1"] > selected["recall@1"]:
+        if metrics[by] > selected.get(by, -1.0):
             selected.update(metrics, step=step, epoch=epoch)
             run.save_selected(network.state_dict(), **selected)
     if config.test_curve_every and (last or epoch % config.test_curve_every == 0):

@@ -30,6 +30,11 @@ def make(name, seed=0, **options):
     return build_curriculum(Part(name, {**NEEDED.get(name, {}), **options}), **GIVEN, seed=seed)
 
 
+def made_up(generator):
+    """Embeddings of 6 classes x 3 images and their labels."""
+    return torch.randn(18, 16, generator=generator), torch.arange(6).repeat_interleave(3)
+
+
 def advance(curriculum, num_times, seed=0):
     """Advances with made-up metrics; returns what was logged."""
     generator = torch.Generator().manual_seed(seed)
@@ -37,9 +42,8 @@ def advance(curriculum, num_times, seed=0):
     for index in range(num_times):
         values = torch.rand(len(curriculum.metrics), generator=generator).tolist()
         metrics = dict(zip(curriculum.metrics, values, strict=True))
-        if hasattr(curriculum, "credits"):
-            num_bins = curriculum.rule.distribution.num_bins
-            metrics["credits"] = torch.randn(num_bins + 1, generator=generator).tolist()
+        if hasattr(curriculum, "look"):
+            metrics |= curriculum.look(*made_up(generator), batch=made_up(generator))
         logs.append(curriculum.advance(metrics, progress=index / num_times))
     return logs
 

@@ -306,11 +306,11 @@ def test_tuning_picks_what_the_selection_split_likes_best_and_never_looks_at_tes
     tuned = json.loads((quick["out"] / "tuned.json").read_text())
     assert tuned.keys() == {"udist", "pads"}
     for arm in ("udist", "pads"):
-        scores = tuned[arm]["selection recall@1"]
+        scores = tuned[arm]["selection"]
         assert len(scores) == 4
         for number, (settings, score) in enumerate(scores.items()):
             run = RunFolder.open(quick["out"] / "tuning" / "runs" / f"{arm}@{number}-{TUNING_SEED}")
-            assert run.metrics["selection"]["recall@1"] == score
+            assert run.metrics["selection"]["map@r"] == score
             assert with_settings(run.config, settings.split()) == run.config
         assert scores[" ".join(tuned[arm]["settings"])] == max(scores.values())
     rho = RunFolder.open(quick["out"] / "runs" / "udist-rho-0").config

@@ -219,17 +219,17 @@ class AdaptiveController:
                 lambda images: F.normalize(network(images).float(), dim=1),
                 pairs(loader, device),
                 self.sampler.curriculum.metrics,
-                self.credits(),
+                self.look(),
             )
 
-    def credits(self) -> Callable[[Tensor, Tensor], Mapping[str, Any]] | None:
-        """For a curriculum that gives credit to each bin by the last batch. It does not know the loss."""
-        credits = getattr(self.sampler.curriculum, "credits", None)
-        if credits is None:
+    def look(self) -> Callable[[Tensor, Tensor], Mapping[str, Any]] | None:
+        """For a curriculum that looks at the embeddings themselves; which loss they are trained with, nobody knows here."""
+        look = getattr(self.sampler.curriculum, "look", None)
+        if look is None:
             return None
         if self.sampler.batch is None:
             raise UserError("this curriculum looks at the last batch: train a step before it adapts.")
-        return partial(credits, batch=self.sampler.batch)
+        return partial(look, batch=self.sampler.batch)
 
 
 def the_same_row(embeddings_BD: Tensor, references_RD: Tensor, distances_BR: Tensor) -> Tensor:

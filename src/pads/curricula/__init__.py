@@ -13,6 +13,7 @@ from pads.curricula.aligned import AlignedCurriculum
 from pads.curricula.bandit import BanditCurriculum
 from pads.curricula.controls import CONTROLS, last_distribution, replayed
 from pads.curricula.fixed import FixedCurriculum, fixed
+from pads.curricula.gap import GapCurriculum
 from pads.curricula.learned import LearnedCurriculum
 from pads.curricula.mined import mined
 from pads.curricula.scheduled import ScheduledCurriculum, linear, non_linear
@@ -44,6 +45,7 @@ CURRICULA: dict[str, Callable[..., Curriculum]] = {
     "non-linear": non_linear,
     "learned": LearnedCurriculum,
     "aligned": AlignedCurriculum,
+    "gap": GapCurriculum,
     "bandit": BanditCurriculum,
     **CONTROLS,
     "replayed": replayed,

@@ -64,7 +64,7 @@ class AlignedCurriculum:
     def distribution(self) -> BinDistribution:
         return self.rule.distribution
 
-    def credits(
+    def look(
         self,
         embeddings_ND: Tensor,
         labels_N: Tensor,

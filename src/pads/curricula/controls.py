@@ -144,9 +144,9 @@ def adjustments(run: str | None, wanted_by: str) -> tuple[list[float], list[BinD
         raise UserError(f"the curriculum {wanted_by!r} repeats another run: name it with curriculum.options.run=RUN.")
     folder = RunFolder.open(Path(run))
     curriculum = folder.config.curriculum
-    if curriculum.name not in ("learned", "bandit", *CONTROLS):
+    if curriculum.name not in ("learned", "aligned", "bandit", "gap", *CONTROLS):
         raise UserError(
-            f"{run} was trained with the curriculum {curriculum.name!r}: name a run of the learned curriculum as run."
+            f"{run} was trained with the curriculum {curriculum.name!r}: name a run of an adaptive curriculum as run."
         )
     figures = folder.metrics
     if figures is None:

@@ -221,8 +221,8 @@ class LedCurriculum:
         return self.curriculum.metrics
 
     @property
-    def credits(self) -> Any:
-        return getattr(self.curriculum, "credits", None)
+    def look(self) -> Any:
+        return getattr(self.curriculum, "look", None)
 
     def advance(self, metrics: Mapping[str, Any], progress: float) -> dict[str, Any]:
         def advanced() -> tuple[dict[str, Any], dict[str, Any]]:

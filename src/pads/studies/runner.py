@@ -298,12 +298,12 @@ def pick_settings(plan: Plan, show: Display, commit: str, engine_options: Mappin
         raise UserError(f"tuning failed at {trial} ({' '.join(candidates[trial][1])}): {error}")
     for name in wanted:
         scores = {
-            " ".join(settings): selection_recall(tuning_plan.path((trial, TUNING_SEED)))
+            " ".join(settings): selection_level(tuning_plan.path((trial, TUNING_SEED)))
             for trial, (owner, settings) in candidates.items()
             if owner == name
         }
         best = max(scores, key=lambda settings: scores[settings])
-        tuned[name] = {"settings": best.split(), "selection recall@1": scores}
+        tuned[name] = {"settings": best.split(), "selection": scores}
     write_atomically(plan.out / "tuned.json", json.dumps(tuned, indent=2) + "\n")
 
 
@@ -311,11 +311,12 @@ def tried(change: Change, settings: Sequence[str]) -> Change:
     return lambda base: with_settings(change(base), settings)
 
 
-def selection_recall(run: Path) -> float:
+def selection_level(run: Path) -> float:
     """All that tuning looks at: the best epoch on the selection split, never the test split."""
-    figures = RunFolder.open(run).metrics
+    folder = RunFolder.open(run)
+    figures = folder.metrics
     assert figures is not None
-    return float(figures["selection"]["recall@1"])
+    return float(figures["selection"][folder.config.select_by])
 
 
 def read_tuned(out: Path) -> dict[str, Any]:

@@ -504,6 +504,8 @@ ADAPTIVE = Study(
         Arm("carried", with_options(**HELD, **INFORMED), needs=Needs("held-soft-recall", carried_policy, "another")),
         # 7: against over-fitting
         Arm("fall", with_options(**{**HELD, **INFORMED, **SEES_THE_FALL})),
+        Arm("gap", flipping("gap", 0.0, bins=PAPER_BINS)),
+        Arm("gap-replayed", flipping("gap", 0.0, bins=PAPER_BINS), needs=Needs("gap", of_run("replayed"), "another")),
         Arm("fall-random-actions", with_control("random actions", **{**HELD, **INFORMED, **SEES_THE_FALL})),
     ),
     reference="fixed-bins",
