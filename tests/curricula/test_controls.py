@@ -217,7 +217,7 @@ def test_a_run_that_cannot_be_repeated_is_refused_with_words(name, finished_run,
     assert "does not exist" in refused(tmp_path / "nowhere")
     assert "is not a run folder" in refused(tmp_path)
     scheduled = finished_run("scheduled", steps=[5], num_steps=10, curriculum="linear")
-    assert "was trained with the curriculum 'linear': name a run of the learned curriculum" in refused(scheduled.path)
+    assert "was trained with the curriculum 'linear': name a run of an adaptive curriculum" in refused(scheduled.path)
     repeated = finished_run("source", steps=[5], num_steps=10).path
     again = finished_run("again", steps=[5], num_steps=10, curriculum="replayed", run=str(repeated)).path
     assert "was trained with the curriculum 'replayed'" in refused(again)
