@@ -27,7 +27,7 @@ from pads.data import class_batches
 from pads.data.batches import rank_share
 from pads.data.views import Views, load_views
 from pads.errors import UserError
-from pads.evaluate import evaluate, raw_pixels
+from pads.evaluate import embed, evaluate, raw_pixels
 from pads.networks import EmbeddingNetwork
 from pads.parts import (
     build_network,
@@ -138,7 +138,9 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
 
                 # Alg. 1, "Update policy": every M steps the metrics on the reward split give state and reward
                 if config.adapt_every and step % config.adapt_every == 0:
-                    metrics = evaluate(network, views.reward, curriculum.metrics, look_of(curriculum, drawn, loss_fn))
+                    metrics = evaluate(
+                        network, views.reward, curriculum.metrics, look_of(curriculum, network, views, loss_fn)
+                    )
                     adjustment = curriculum.advance(metrics, progress=step / num_steps)
                     if adjustment:
                         record("adaptation", step, {**metrics, **adjustment})
@@ -158,11 +160,13 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
 
 
 def look_of(
-    curriculum: Curriculum, drawn: DrawnTriplets, loss_fn: nn.Module
+    curriculum: Curriculum, network: EmbeddingNetwork, views: Views, loss_fn: nn.Module
 ) -> Callable[[Tensor, Tensor], Mapping[str, Any]] | None:
-    """For a curriculum that looks at the embeddings themselves, of the reward split and of the last batch."""
+    """For a curriculum that looks at the embeddings themselves: of the reward split, and of images that are trained on."""
     look = getattr(curriculum, "look", None)
-    return functools.partial(look, batch=drawn.batch, loss_fn=loss_fn) if look else None
+    if look is None:
+        return None
+    return functools.partial(look, batch=views.team.on_first(*embed(network, views.seen)), loss_fn=loss_fn)
 
 
 def batch_size(config: Config) -> int:

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from pads.config import Part, option_names
 from pads.curricula import Curriculum, ScheduledCurriculum, build_curriculum, known_curricula
 from pads.errors import UserError
-from pads.evaluate import evaluate, evaluation_mode
+from pads.evaluate import embed, evaluate, evaluation_mode
 from pads.pml import is_theirs
 from pads.sampling.distances import distances_to, pairwise_distances
 from pads.sampling.triplets import Triplets, check_draw, draw_among, negative_candidates
@@ -164,26 +164,32 @@ class AdaptiveController:
             raise UserError("every and num_steps are numbers of training steps: each must be at least 1.")
         self.every, self.num_steps = every, num_steps
 
-    def step(self, model: Callable[[Any], Tensor], loader: Iterable[Any] | None) -> dict[str, Any] | None:
+    def step(
+        self, model: Callable[[Any], Tensor], loader: Iterable[Any] | None, seen: Iterable[Any] | None = None
+    ) -> dict[str, Any] | None:
         """To be called after every training step; returns what was logged if it adapted, else None.
 
         loader: batches of (images, labels) that the network is not trained on; rank 0's counts.
+        seen: some that it is trained on, prepared like those of the loader, for a curriculum that compares the two (`gap`,
+            `aligned`); the last batch stands in for them, whose crops are random.
         """
         self.sampler.num_steps += 1
         if self.sampler.num_steps % self.every:
             return None
-        return self.adapt(model, loader)
+        return self.adapt(model, loader, seen)
 
-    def adapt(self, model: Callable[[Any], Tensor], loader: Iterable[Any] | None) -> dict[str, Any]:
+    def adapt(
+        self, model: Callable[[Any], Tensor], loader: Iterable[Any] | None, seen: Iterable[Any] | None = None
+    ) -> dict[str, Any]:
         """Adapts now."""
         if world_size() == 1:
-            self.sampler.log = self.advanced(model, loader)
+            self.sampler.log = self.advanced(model, loader, seen)
             return self.sampler.log
         shared: list[dict[str, Any]] = [{}]
         failure: Exception | None = None
         if rank() == 0:
             try:
-                shared[0]["log"] = self.advanced(model, loader)
+                shared[0]["log"] = self.advanced(model, loader, seen)
                 shared[0]["curriculum"] = self.sampler.curriculum.state_dict()
             except Exception as error:  # told to the others, who would wait for ever
                 failure, shared[0] = error, {"error": str(error)}
@@ -197,15 +203,19 @@ class AdaptiveController:
             self.sampler.curriculum.load_state_dict(shared[0]["curriculum"])
         return self.sampler.log
 
-    def advanced(self, model: Callable[[Any], Tensor], loader: Iterable[Any] | None) -> dict[str, Any]:
+    def advanced(
+        self, model: Callable[[Any], Tensor], loader: Iterable[Any] | None, seen: Iterable[Any] | None
+    ) -> dict[str, Any]:
         curriculum = self.sampler.curriculum
         if self.num_steps is None and isinstance(curriculum, ScheduledCurriculum):
             raise UserError("a schedule follows the progress of training: give the controller num_steps.")
         progress = min(1.0, self.sampler.num_steps / self.num_steps) if self.num_steps else 0.0
-        metrics = self.measured(model, loader) if curriculum.metrics else {}
+        metrics = self.measured(model, loader, seen) if curriculum.metrics else {}
         return {**metrics, **curriculum.advance(metrics, progress)}
 
-    def measured(self, model: Callable[[Any], Tensor], loader: Iterable[Any] | None) -> dict[str, float]:
+    def measured(
+        self, model: Callable[[Any], Tensor], loader: Iterable[Any] | None, seen: Iterable[Any] | None
+    ) -> dict[str, Any]:
         if loader is None:
             raise UserError(
                 "this curriculum learns from a validation: give step(model, loader) a loader of held-out images."
@@ -215,21 +225,22 @@ class AdaptiveController:
         gpus = [device] if device is not None and device.type == "cuda" else []
         # a DataLoader draws from the global generator
         with torch.random.fork_rng(devices=gpus), evaluation_mode(network):
-            return evaluate(
-                lambda images: F.normalize(network(images).float(), dim=1),
-                pairs(loader, device),
-                self.sampler.curriculum.metrics,
-                self.look(),
-            )
 
-    def look(self) -> Callable[[Tensor, Tensor], Mapping[str, Any]] | None:
+            def unit(images: Any) -> Tensor:
+                return F.normalize(network(images).float(), dim=1)
+
+            look = self.look(None if seen is None else embed(unit, pairs(seen, device)))
+            return evaluate(unit, pairs(loader, device), self.sampler.curriculum.metrics, look)
+
+    def look(self, seen: tuple[Tensor, Tensor] | None) -> Callable[[Tensor, Tensor], Mapping[str, Any]] | None:
         """For a curriculum that looks at the embeddings themselves; which loss they are trained with, nobody knows here."""
         look = getattr(self.sampler.curriculum, "look", None)
         if look is None:
             return None
-        if self.sampler.batch is None:
+        seen = self.sampler.batch if seen is None else seen
+        if seen is None:
             raise UserError("this curriculum looks at the last batch: train a step before it adapts.")
-        return partial(look, batch=self.sampler.batch)
+        return partial(look, batch=seen)
 
 
 def the_same_row(embeddings_BD: Tensor, references_RD: Tensor, distances_BR: Tensor) -> Tensor:

@@ -27,14 +27,8 @@ class DrawnTriplets:
         self.histogram_K = torch.zeros(self.bins.num_bins, device=device)
         self.counts = torch.zeros(len(self.names), device=device)
         self.losses = torch.zeros(3, dtype=torch.float64, device=device)  # steps, loss, share of violations
-        self.batch: tuple[Tensor, Tensor] | None = None
-        """Embeddings and labels of the last step."""
 
     def add(self, loss: Tensor, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples, loss_fn: nn.Module) -> None:
-        if self.batch is None:
-            self.batch = (torch.empty_like(embeddings_BD), torch.empty_like(labels_B))
-        for kept, new in zip(self.batch, (embeddings_BD, labels_B), strict=True):
-            kept.copy_(new)  # in place: a CUDA graph writes where it wrote before
         drawn_K, counts = triplet_statistics(embeddings_BD, labels_B, triplets, self.bins)
         violations = getattr(loss_fn, "violations", None)
         share = violations(embeddings_BD, labels_B, triplets) if violations else torch.zeros_like(loss)
