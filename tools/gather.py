@@ -3,7 +3,7 @@
     python tools/gather.py studies/adaptive-cub200 results/cub200-adaptive-screen --without-seconds
 
 Several folders may be given before the last. Written are seeds.csv, ARM.json (without the paths of the machine),
-adaptations.csv, selection_curves.csv and test_curves.csv; claim.json and README.md are for a person to write.
+adaptations.csv, training.csv, selection_curves.csv and test_curves.csv; claim.json and README.md are for a person to write.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def gather(studies: Sequence[Path], results: Path, *, with_seconds: bool = True)
     runs = [(row, study / "runs" / f"{row['recipe']}-{row['seed']}") for study, row in seeds]
     write(results / "seeds.csv", [row if with_seconds else {**row, "seconds": ""} for row, _ in runs])
     write(results / "adaptations.csv", [named(row, each) for row, run in runs for each in adaptations(run)])
+    write(results / "training.csv", [named(row, each) for row, run in runs for each in training(run)])
     write(results / "selection_curves.csv", [named(row, each) for row, run in runs for each in selections(run)])
     write(results / "test_curves.csv", [named(row, each) for row, run in runs for each in test_curve(run)])
     for study, recipe in dict.fromkeys((study, row["recipe"]) for study, row in seeds):
@@ -74,6 +75,12 @@ def adaptations(run: Path) -> list[Row]:
         known = event | ({"policy_entropy": fmean(entropies)} if entropies else {})
         rows.append({"step": event["step"], **{name: known.get(name) for name in KEPT}})
     return rows
+
+
+def training(run: Path) -> list[Row]:
+    """Of the triplets drawn: how many cost something, and how many had a negative of the anchor's class."""
+    names = ("step", "violation_share", "negative_of_class_share")
+    return [{name: event.get(name) for name in names} for event in events(run, "training")]
 
 
 def selections(run: Path) -> list[Row]:

@@ -63,7 +63,7 @@ def adaptation(step, **fields):
 
 
 LEARNED = [
-    {"event": "training", "step": 1, "loss": 1.0},
+    {"event": "training", "step": 1, "loss": 1.0, "violation_share": 0.5, "negative_of_class_share": 0.123456},
     adaptation(1, policy_entropies=[1.0, 0.5], actions=[1, 2]),
     adaptation(2, policy_entropies=[1.0, 1.0], reward=-1.0, rho=0.1),
     selection(1, 0.5, 0.25),
@@ -80,6 +80,8 @@ def test_curves_and_adjustments_of_every_run_are_gathered(tmp_path):
         "rho": "",
     }  # fmt: skip
     assert (second["reward"], second["rho"], second["policy_entropy"]) == ("-1", "0.1", "1")
+    (step,) = read(tmp_path / "results" / "training.csv")
+    assert (step["violation_share"], step["negative_of_class_share"]) == ("0.5", "0.12346")
     curves = read(tmp_path / "results" / "selection_curves.csv")
     assert [(row["recipe"], row["epoch"], row["map@r"]) for row in curves] == [
         ("pads", "1", "0.25"),
