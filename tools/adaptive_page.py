@@ -132,7 +132,8 @@ def at_epochs(folder: str, recipe: str) -> list[str]:
 
 def cub_table() -> list[str]:
     lines = [
-        "| arm | | R@1, selected (epoch) | MAP@R there | R@1, last | R@1, best of every 20 (epoch) | selection MAP@R | same-class negatives |",
+        "| arm | | R@1, selected (epoch) | MAP@R there | R@1, last | R@1, best of every 20 (epoch) | selection MAP@R "
+        "| same-class negatives |",
         "|---|---|--:|--:|--:|--:|--:|--:|",
     ]
     for arm, (words, _) in CUB.items():
