@@ -7,6 +7,7 @@ Writes docs/pictures/adaptive-*.png and prints the tables; tests/tools/test_adap
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -114,7 +115,12 @@ def emoji_table() -> list[str]:
             to_fixed = "" if arm == "fixed-bins" else difference(compared(arm, "fixed-bins"))
             to_control = "; ".join(f"`{control}`: {difference(compared(arm, control))}" for control in controls)
             lines.append(f"| {way} | `{arm}` | {recall} | {precision} | {to_fixed} | {to_control} |")
-    return lines
+    return [unbroken(line) for line in lines]
+
+
+def unbroken(line: str) -> str:
+    """No break within a mean with its deviation, or within an interval: the table is wide."""
+    return re.sub(r"\[([^],]+), ([^]]+)\]", "[\\1,\u00a0\\2]", line).replace(" ± ", "\u00a0±\u00a0")
 
 
 def at_epochs(folder: str, recipe: str) -> list[str]:
