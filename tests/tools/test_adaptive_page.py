@@ -1,0 +1,44 @@
+"""docs/adaptive.md and docs/benchmarks.md show what tools/adaptive_page.py makes of the evidence, and no other numbers."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from pads.studies import STUDIES
+from pads.studies.seeds import read_rows
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def tool():
+    spec = importlib.util.spec_from_file_location("adaptive_page", ROOT / "tools" / "adaptive_page.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("table", "page"), [("emoji_table", "adaptive"), ("cub_table", "adaptive"), ("factors_table", "benchmarks")]
+)
+def test_the_pages_have_the_tables_of_the_evidence(tool, table, page):
+    assert "\n".join(getattr(tool, table)()) in (ROOT / "docs" / f"{page}.md").read_text()
+
+
+def test_every_arm_that_was_run_is_shown(tool):
+    shown = {arm for arms in tool.WAYS.values() for arm in arms}
+    assert shown == {row["recipe"] for row in read_rows(tool.RESULTS / tool.EMOJI / "seeds.csv")}
+    assert set(tool.CUB) == {row["recipe"] for row in read_rows(tool.RESULTS / tool.SCREEN / "seeds.csv")}
+    assert shown <= {arm.name for arm in STUDIES["adaptive"].arms}
+
+
+def test_the_pictures_are_drawn(tool, tmp_path):
+    for draw in (tool.draw_collapse, tool.draw_emoji, tool.draw_cub):
+        path = tmp_path / f"{draw.__name__}.png"
+        draw(path)
+        assert path.stat().st_size > 10_000
+
+
+def test_a_mean_is_of_the_curves_at_each_step(tool):
+    assert tool.mean_curve([{1: 2.0, 2: 4.0}, {1: 4.0, 2: 0.0}]) == {1: 3.0, 2: 2.0}

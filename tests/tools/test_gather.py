@@ -1,0 +1,190 @@
+"""tools/gather.py and tools/picks.py on made-up studies."""
+
+import csv
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+TOOLS = Path(__file__).parents[2] / "tools"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+gather, picks = load("gather"), load("picks")
+
+
+def make_study(folder, arms, *, study=None, paper_protocol=False):
+    """arms: by name, the events and test curve of seed 7."""
+    (folder / "runs").mkdir(parents=True)
+    rows = []
+    for name, (events, curve) in arms.items():
+        run = folder / "runs" / f"{name}-7"
+        run.mkdir()
+        (run / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+        if curve:
+            (run / "test_curve.jsonl").write_text("".join(json.dumps(point) + "\n" for point in curve))
+        config = {
+            "data": {"root": "/somewhere/images", "paper_protocol": paper_protocol},
+            "network": {"weights": "/somewhere/weights.safetensors"},
+        }
+        (folder / f"{name}.json").write_text(json.dumps(config))
+        rows.append({"recipe": name, "seed": 7, "selected_recall@1": 0.5, "seconds": 12.5})
+    write_csv(folder / "seeds.csv", rows)
+    if study:
+        (folder / "study.json").write_text(json.dumps({"study": study}))
+    return folder
+
+
+def write_csv(path, rows):
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def read(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def selection(epoch, recall, precision):
+    return {"event": "selection", "step": 10 * epoch, "epoch": epoch, "recall@1": recall, "map@r": precision}
+
+
+def adaptation(step, **fields):
+    return {"event": "adaptation", "step": step, "perplexity": 9.87654321, "reward": None, **fields}
+
+
+LEARNED = [
+    {"event": "training", "step": 1, "loss": 1.0, "violation_share": 0.5, "negative_of_class_share": 0.123456},
+    adaptation(1, policy_entropies=[1.0, 0.5], actions=[1, 2]),
+    adaptation(2, policy_entropies=[1.0, 1.0], reward=-1.0, rho=0.1),
+    selection(1, 0.5, 0.25),
+]
+CURVE = [{"step": 10, "epoch": 1, "recall@1": 0.41, "nmi": 0.6}]
+
+
+def test_curves_and_adjustments_of_every_run_are_gathered(tmp_path):
+    study = make_study(tmp_path / "study", {"pads": (LEARNED, CURVE), "udist": ([selection(1, 0.4, 0.2)], [])})
+    gather.gather([study], tmp_path / "results")
+    first, second = read(tmp_path / "results" / "adaptations.csv")
+    assert first == {
+        "recipe": "pads", "seed": "7", "step": "1", "reward": "", "perplexity": "9.8765", "policy_entropy": "0.75",
+        "rho": "",
+    }  # fmt: skip
+    assert (second["reward"], second["rho"], second["policy_entropy"]) == ("-1", "0.1", "1")
+    (step,) = read(tmp_path / "results" / "training.csv")
+    assert (step["violation_share"], step["negative_of_class_share"]) == ("0.5", "0.12346")
+    curves = read(tmp_path / "results" / "selection_curves.csv")
+    assert [(row["recipe"], row["epoch"], row["map@r"]) for row in curves] == [
+        ("pads", "1", "0.25"),
+        ("udist", "1", "0.2"),
+    ]
+    (point,) = read(tmp_path / "results" / "test_curves.csv")
+    assert point == {"recipe": "pads", "seed": "7", "step": "10", "epoch": "1", "recall@1": "0.41", "nmi": "0.6"}
+
+
+def test_no_path_of_the_machine_is_kept(tmp_path):
+    study = make_study(tmp_path / "study", {"pads": (LEARNED, CURVE)})
+    gather.gather([study], tmp_path / "results")
+    config = json.loads((tmp_path / "results" / "pads.json").read_text())
+    assert config["data"]["root"] is None
+    assert config["network"]["weights"] == "weights.safetensors"
+    assert not any("somewhere" in path.read_text() for path in (tmp_path / "results").iterdir())
+
+
+def test_a_network_without_weights_stays_without(tmp_path):
+    assert json.loads(gather.without_paths('{"data": {"root": "x"}, "network": {"weights": null}}')) == {
+        "data": {"root": None},
+        "network": {"weights": None},
+    }
+
+
+def test_rows_come_in_the_order_of_the_arms_and_then_of_the_folders(tmp_path):
+    late_first = {"bandit": (LEARNED, CURVE), "udist": (LEARNED, CURVE), "pads": (LEARNED, CURVE)}
+    study = make_study(tmp_path / "study", late_first, study="adaptive")
+    more = make_study(tmp_path / "more", {"aaa": (LEARNED, CURVE)})
+    gather.gather([study, more], tmp_path / "results")
+    assert [row["recipe"] for row in read(tmp_path / "results" / "seeds.csv")] == ["udist", "pads", "bandit", "aaa"]
+
+
+def test_seconds_can_be_left_out_but_their_column_stays(tmp_path):
+    study = make_study(tmp_path / "study", {"pads": (LEARNED, CURVE)})
+    gather.main([str(study), str(tmp_path / "with")])
+    gather.main([str(study), str(tmp_path / "without"), "--without-seconds"])
+    assert read(tmp_path / "with" / "seeds.csv")[0]["seconds"] == "12.5"
+    assert read(tmp_path / "without" / "seeds.csv")[0]["seconds"] == ""
+
+
+def test_arms_that_were_not_run_are_not_gathered(tmp_path):
+    study = make_study(tmp_path / "study", {"pads": (LEARNED, CURVE)})
+    (study / "larger.json").write_text((study / "pads.json").read_text())
+    gather.gather([study], tmp_path / "results")
+    assert not (tmp_path / "results" / "larger.json").exists()
+
+
+def test_a_folder_without_runs_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(SystemExit, match="no folder of a study"):
+        gather.main([str(tmp_path), str(tmp_path / "results")])
+    assert not (tmp_path / "results").exists()
+
+
+# -- picks -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pick_loses_what_the_best_of_the_common_epochs_has_more():
+    test = {20: 0.60, 40: 0.63, 60: 0.61}
+    assert picks.lost({10: 0.99, 20: 0.5, 40: 0.6, 60: 0.7}, test) == pytest.approx(0.02)  # epoch 10 has no test figure
+    assert picks.lost({20: 0.5, 40: 0.7, 60: 0.7}, test) == 0  # of equals the first, as training keeps it
+    assert picks.lost({20: 0.7, 40: 0.7, 60: 0.7}, test) == pytest.approx(0.03)
+
+
+@pytest.fixture
+def evidence(tmp_path):
+    def make(name, **options):
+        events = [selection(20, 0.9, 0.3), selection(40, 0.8, 0.4)]
+        curve = [{"epoch": 20, "recall@1": 0.5}, {"epoch": 40, "recall@1": 0.6}]
+        study = make_study(tmp_path / f"study-{name}", {"arm": (events, curve)}, **options)
+        gather.gather([study], tmp_path / name)
+        return tmp_path / name
+
+    return make
+
+
+def test_runs_that_selected_on_the_test_split_say_nothing(evidence):
+    losses = picks.losses_of([evidence("honest"), evidence("peeking", paper_protocol=True)])
+    assert losses == {("honest", "arm", 7): {"recall@1": pytest.approx(10), "map@r": 0}}
+
+
+def test_pairs_of_arms_agree_if_both_splits_prefer_the_same(evidence):
+    folder = evidence("honest")
+    figures = {"a": (0.9, 0.6), "b": (0.8, 0.5), "c": (0.7, 0.7), "d": (0.7, 0.4)}
+    rows = [
+        {"recipe": name, "seed": 7, "selection_recall@1": held, "selected_recall@1": test}
+        for name, (held, test) in figures.items()
+    ]
+    write_csv(folder / "seeds.csv", [*rows, {**rows[0], "seed": 8}])
+    for name in figures:
+        (folder / f"{name}.json").write_text((folder / "arm.json").read_text())
+    assert picks.agreement(folder, "recall@1") == (3, 5)  # a > b, a > d, b > d; not a > c, b > c; c and d are equal
+
+
+def test_the_table_has_a_row_for_each_run_and_the_means(evidence, capsys):
+    folder = evidence("honest")
+    write_csv(
+        folder / "seeds.csv",
+        [{"recipe": "arm", "seed": 7, "selection_recall@1": 0.9, "selection_map@r": 0.3, "selected_recall@1": 0.5}],
+    )
+    second = evidence("more")
+    write_csv(second / "seeds.csv", read(folder / "seeds.csv"))
+    picks.main([str(folder), str(second)])
+    out = capsys.readouterr().out
+    assert out.count("| arm | 7 | 10.00 | 0.00 |") == 2
+    assert "| mean of 2 | | 10.00 | 0.00 |" in out

@@ -1,0 +1,276 @@
+"""The pictures of docs/adaptive.md, and its tables and that of docs/benchmarks.md, from the evidence in results/.
+
+    python tools/adaptive_page.py
+
+Writes docs/pictures/adaptive-*.png and prints the tables; tests/tools/test_adaptive_page.py holds the pages to them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from pads.reports.figures import COLOURS, new_figure
+from pads.studies.seeds import read_rows
+from pads.studies.statistics import Estimate, difference, mean_and_sd, paired_difference
+
+ROOT = Path(__file__).parent.parent
+RESULTS, PICTURES = ROOT / "results", ROOT / "docs" / "pictures"
+EMOJI, SERIES, SCREEN, FACTORS = "emoji-adaptive", "cub200-series-a", "cub200-adaptive-screen", "cub200-factors"
+ADAPT_EVERY = {EMOJI: 10, SERIES: 30, SCREEN: 30}
+
+WAYS: dict[str, dict[str, tuple[str, ...]]] = {
+    "fixed": {"udist": (), "udist-rho": (), "fixed-bins": (), "fixed-bins-code": (), "fixed-bins-rho": ()},
+    "paper": {"random-actions": (), "random-reward": (), "pads": ("random-actions", "random-reward")},
+    "1": {
+        "entropy-bonus": ("random-reward",),
+        "trust": ("random-reward",),
+        "slow-policy": ("random-reward",),
+        "floor": ("random-reward",),
+        "bound": ("bound-random-reward",),
+        "bound-random-reward": (),
+    },
+    "2": {
+        "difference": ("random-reward",),
+        "soft-recall": ("random-reward",),
+        "held-soft-recall": ("bound-random-reward",),
+        "new-classes": ("bound-random-reward",),
+    },
+    "3": {
+        "aligned": ("aligned-shuffled", "fixed-bins-rho"),
+        "aligned-bound": ("fixed-bins-rho",),
+        "aligned-rho": ("fixed-bins-rho",),
+        "aligned-shuffled": ("fixed-bins-rho",),
+        "aligned-opposite": ("aligned-shuffled", "fixed-bins-rho"),
+    },
+    "4": {"bandit": ("bandit-uniform",), "bandit-uniform": ()},
+    "6": {"carried": ("held-soft-recall",)},
+    "7": {"fall": ("fall-random-actions",), "fall-random-actions": ()},
+}
+"""The arms on emoji by way, each with the arms that differ from it by what it is to show."""
+
+CUB: dict[str, tuple[str, str]] = {
+    "fixed-bins": ("U[0.3, 0.7], self-regularisation", "-"),
+    "fixed-bins-code": ("the same, as the authors' code reads it", ":"),
+    "aligned": ("credit per bin, ρ 0.15", "-"),
+    "bandit": ("bandit over shapes", "-"),
+    "fall": ("policy that sees the fall, adapts ρ", "-"),
+    "udist-rho": ("U-dist, ρ 0.4, β 0.6", "-"),
+    "cub200-margin-pads-fixed-bins-rho4": ("U[0.3, 0.7], ρ 0.4", "--"),
+    "cub200-margin-udist-rho6": ("U-dist, ρ 0.6, β 0.6", ":"),
+}
+"""The arms of the screen: what they are, and their line."""
+
+Curve = dict[int, float]
+
+
+def main() -> None:
+    draw_collapse(PICTURES / "adaptive-collapse.png")
+    draw_emoji(PICTURES / "adaptive-emoji.png")
+    draw_cub(PICTURES / "adaptive-cub.png")
+    for table in (emoji_table(), cub_table(), factors_table()):
+        print("\n".join(table), end="\n\n")
+
+
+# -- what the evidence says --------------------------------------------------------------------------------------------
+
+
+def figures(folder: str, recipe: str, column: str) -> dict[int, float]:
+    """By seed, in points."""
+    rows = read_rows(RESULTS / folder / "seeds.csv")
+    return {int(row["seed"]): 100 * float(row[column]) for row in rows if row["recipe"] == recipe}
+
+
+def compared(arm: str, other: str, column: str = "selected_recall@1") -> Estimate:
+    return paired_difference(figures(EMOJI, arm, column), figures(EMOJI, other, column))
+
+
+def curves(folder: str, name: str, recipe: str, x: str, y: str) -> list[Curve]:
+    """One for each seed."""
+    made: dict[str, Curve] = {}
+    for row in read_rows(RESULTS / folder / name):
+        if row["recipe"] == recipe and row[y]:
+            made.setdefault(row["seed"], {})[int(row[x])] = float(row[y])
+    return list(made.values())
+
+
+def mean_curve(several: Sequence[Curve]) -> Curve:
+    return {x: fmean(curve[x] for curve in several) for x in several[0]}
+
+
+# -- tables --------------------------------------------------------------------------------------------------------------
+
+
+def emoji_table() -> list[str]:
+    lines = ["| way | arm | R@1 | MAP@R | less `fixed-bins` | less its own control |", "|---|---|--:|--:|--:|---|"]
+    for way, arms in WAYS.items():
+        for arm, controls in arms.items():
+            recall, precision = (
+                mean_and_sd(list(figures(EMOJI, arm, f"selected_{metric}").values()))
+                for metric in ("recall@1", "map@r")
+            )
+            to_fixed = "" if arm == "fixed-bins" else difference(compared(arm, "fixed-bins"))
+            to_control = "; ".join(f"`{control}`: {difference(compared(arm, control))}" for control in controls)
+            lines.append(f"| {way} | `{arm}` | {recall} | {precision} | {to_fixed} | {to_control} |")
+    return [unbroken(line) for line in lines]
+
+
+def unbroken(line: str) -> str:
+    """No break within a mean with its deviation, or within an interval: the table is wide."""
+    return re.sub(r"\[([^],]+), ([^]]+)\]", "[\\1,\u00a0\\2]", line).replace(" ± ", "\u00a0±\u00a0")
+
+
+def at_epochs(folder: str, recipe: str) -> list[str]:
+    """R@1 and MAP@R at the selected epoch, R@1 at the last and at the best of those measured on the test split; one seed."""
+    (row,) = (row for row in read_rows(RESULTS / folder / "seeds.csv") if row["recipe"] == recipe)
+    points = {name: f"{100 * float(row[name]):.1f}" for name in row if name.endswith(("recall@1", "map@r"))}
+    return [
+        f"{points['selected_recall@1']} ({row['selected_epoch']})",
+        points["selected_map@r"],
+        points["last_recall@1"],
+        f"{points['best_test_recall@1']} ({row['best_test_epoch']})",
+        points["selection_map@r"],
+    ]
+
+
+def cub_table() -> list[str]:
+    lines = [
+        "| arm | | R@1, selected (epoch) | MAP@R there | R@1, last | R@1, best of every 20 (epoch) | selection MAP@R "
+        "| same-class negatives |",
+        "|---|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for arm, (words, _) in CUB.items():
+        cells = [*at_epochs(SCREEN, arm), same_class(arm)]
+        lines.append(f"| `{arm.removeprefix('cub200-margin-')}` | {words} | {' | '.join(cells)} |")
+    return lines
+
+
+def same_class(arm: str) -> str:
+    """The share of triplets whose negative is of the anchor's class, in the first and in the last tenth of the training."""
+    (curve,) = curves(SCREEN, "training.csv", arm, "step", "negative_of_class_share")
+    shares = list(curve.values())
+    tenth = len(shares) // 10
+    return f"{fmean(shares[:tenth]):.2f}, {fmean(shares[-tenth:]):.2f}"
+
+
+def factors_table() -> list[str]:
+    lines = [
+        "| arm | R@1, selected (epoch) | less `udist` | R@1, last | R@1, best of every 20 (epoch) | less `udist` |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for arm in dict.fromkeys(row["recipe"] for row in read_rows(RESULTS / FACTORS / "seeds.csv")):
+        selected, _, last, best, _ = at_epochs(FACTORS, arm)
+        columns = ("selected_recall@1", "best_test_recall@1")
+        less, best_less = (
+            "" if arm == "udist" else difference(paired_difference(*(figures(FACTORS, each, column) for each in pair)))
+            for column, pair in ((column, (arm, "udist")) for column in columns)
+        )
+        lines.append(f"| `{arm}` | {selected} | {less} | {last} | {best} | {best_less} |")
+    return lines
+
+
+# -- pictures ------------------------------------------------------------------------------------------------------------
+
+
+def draw_collapse(path: Path) -> None:
+    """Perplexity over the adjustments: each run thin, the mean thick."""
+    cub = {
+        "cub200-margin-pads": "PADS",
+        "cub200-margin-pads-random-reward": "a coin as reward",
+        "cub200-margin-pads-random-actions": "random actions",
+    }
+    emoji = {
+        "pads": "PADS",
+        "random-reward": "a coin as reward",
+        "random-actions": "random actions",
+        "bound": "bound 1",
+    }
+    with new_figure(7, 2.9) as (figure, _):
+        panels = figure.subplots(1, 2, sharey=True)
+        for axes, folder, arms, title in (
+            (panels[0], SERIES, cub, "CUB200-2011: 5 seeds of PADS, 2 of each control"),
+            (panels[1], EMOJI, emoji, "emoji, short runs: 5 seeds each"),
+        ):
+            for (arm, label), colour in zip(arms.items(), COLOURS, strict=False):
+                several = [
+                    {step // ADAPT_EVERY[folder]: value for step, value in curve.items()}
+                    for curve in curves(folder, "adaptations.csv", arm, "step", "perplexity")
+                ]
+                for curve in several:
+                    plot(axes, curve, color=colour, linewidth=0.6, alpha=0.45)
+                plot(axes, mean_curve(several), color=colour, linewidth=2, label=label)
+            axes.set(title=title, xlabel="adjustment", ylim=(0, 12))
+            axes.legend(frameon=False, loc="lower left")
+        panels[0].set_ylabel("bins in use (perplexity of p)")
+        figure.savefig(path, dpi=180)
+
+
+def plot(axes: Any, curve: Mapping[int, float], **look: Any) -> None:
+    axes.plot(list(curve), list(curve.values()), **look)
+
+
+def draw_emoji(path: Path) -> None:
+    """Every arm's difference to the fixed distribution with its interval, by way."""
+    names = {"fixed": "fixed", "paper": "the paper's", **{way: f"way {way}" for way in "123467"}}
+    arms = [(way, arm) for way, each in WAYS.items() for arm in each if arm != "fixed-bins"]
+    controls = {control for each in WAYS.values() for of_arm in each.values() for control in of_arm}
+    with new_figure(6.4, 5.6) as (figure, _):
+        axes = figure.subplots()
+        axes.axvline(0, color="#555b63", linewidth=1)
+        for height, (way, arm) in enumerate(arms):
+            found = compared(arm, "fixed-bins")
+            colour = COLOURS[list(WAYS).index(way) % len(COLOURS)]
+            face = "white" if arm in controls else colour
+            axes.plot([found.low, found.high], [height, height], color=colour, linewidth=1.4, zorder=1)
+            axes.plot(found.mean, height, "o", color=colour, markerfacecolor=face, markersize=5, zorder=2)
+            if height == 0 or arms[height - 1][0] != way:
+                axes.text(1.01, height, names[way], color=colour, transform=axes.get_yaxis_transform(), va="center")
+                if height:
+                    axes.axhline(height - 0.5, color="#dddddd", linewidth=0.6, zorder=0)
+        axes.set_yticks(range(len(arms)), [arm for _, arm in arms])
+        axes.invert_yaxis()
+        axes.tick_params(axis="y", length=0)
+        axes.set_xlabel("points of R@1 more than the fixed distribution, 5 paired seeds, 95 % interval")
+        axes.set_title("emoji, short runs; hollow: a control of another arm", loc="left")
+        figure.savefig(path, dpi=180)
+
+
+def draw_cub(path: Path) -> None:
+    """The test split over training, and the share of flipped triplets of the policy that may change it."""
+    with new_figure(7.4, 4.6) as (figure, _):
+        axes, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+        (base,) = curves(FACTORS, "test_curves.csv", "udist", "epoch", "recall@1")
+        plot(
+            axes,
+            in_points(base),
+            color="#999999",
+            linewidth=1.6,
+            marker="o",
+            markersize=3,
+            label="U-dist, β 1.2, 80 epochs",
+        )
+        for (arm, (label, dashes)), colour in zip(CUB.items(), (*COLOURS, COLOURS[5]), strict=True):
+            (curve,) = curves(SCREEN, "test_curves.csv", arm, "epoch", "recall@1")
+            look = {"color": colour, "linestyle": dashes, "linewidth": 1.6, "marker": "o", "markersize": 3}
+            plot(axes, in_points(curve), label=label, **look)
+        axes.set(ylabel="test R@1, %", title="CUB200-2011, one seed (100), measured every 20 epochs")
+        axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+        (rho,) = curves(SCREEN, "adaptations.csv", "fall", "step", "rho")
+        steps_per_epoch = 39
+        below.plot([step / steps_per_epoch for step in rho], list(rho.values()), color=COLOURS[4], linewidth=1.4)
+        below.axhline(0.4, color=COLOURS[5], linewidth=1, linestyle="--")
+        below.text(124, 0.4, "ρ 0.4, fixed", color=COLOURS[5], va="center", clip_on=False)
+        below.text(124, 0.02, "ρ of the policy", color=COLOURS[4], va="center", clip_on=False)
+        below.set(xlabel="epoch", ylabel="ρ", ylim=(0, 0.5), xlim=(0, 122))
+        figure.savefig(path, dpi=180)
+
+
+def in_points(curve: Curve) -> Curve:
+    return {x: 100 * y for x, y in curve.items()}
+
+
+if __name__ == "__main__":
+    main()

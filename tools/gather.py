@@ -1,0 +1,129 @@
+"""Makes a folder of evidence from what `pads study` or tools/series.py left: rows, configs and curves of the finished runs.
+
+    python tools/gather.py studies/adaptive-cub200 results/cub200-adaptive-screen --without-seconds
+
+Several folders may be given before the last. Written are seeds.csv, ARM.json (without the paths of the machine),
+adaptations.csv, training.csv, selection_curves.csv and test_curves.csv; claim.json and README.md are for a person to write.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from pads.studies import STUDIES
+from pads.studies.seeds import read_rows
+
+Row = Mapping[str, Any]
+
+KEPT = ("reward", "perplexity", "policy_entropy", "rho", "recall@1", "soft-recall", "nmi")
+"""What is kept of an adjustment, where it is there."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("studies", nargs="+", type=Path, help="folders with seeds.csv and runs/ARM-SEED/")
+    parser.add_argument("results", type=Path, help="the folder of evidence")
+    parser.add_argument(
+        "--without-seconds", action="store_true", help="for runs that shared their machine with other work"
+    )
+    options = parser.parse_args(arguments)
+    for study in options.studies:
+        if not (study / "seeds.csv").is_file() or not (study / "runs").is_dir():
+            raise SystemExit(f"gather: {study} is no folder of a study: it has no seeds.csv or no runs/.")
+    gather(options.studies, options.results, with_seconds=not options.without_seconds)
+
+
+def gather(studies: Sequence[Path], results: Path, *, with_seconds: bool = True) -> None:
+    results.mkdir(parents=True, exist_ok=True)
+    seeds = [(study, row) for study in studies for row in ordered(study)]
+    runs = [(row, study / "runs" / f"{row['recipe']}-{row['seed']}") for study, row in seeds]
+    write(results / "seeds.csv", [row if with_seconds else {**row, "seconds": ""} for row, _ in runs])
+    write(results / "adaptations.csv", [named(row, each) for row, run in runs for each in adaptations(run)])
+    write(results / "training.csv", [named(row, each) for row, run in runs for each in training(run)])
+    write(results / "selection_curves.csv", [named(row, each) for row, run in runs for each in selections(run)])
+    write(results / "test_curves.csv", [named(row, each) for row, run in runs for each in test_curve(run)])
+    for study, recipe in dict.fromkeys((study, row["recipe"]) for study, row in seeds):
+        (results / f"{recipe}.json").write_text(without_paths((study / f"{recipe}.json").read_text()))
+
+
+def ordered(study: Path) -> list[dict[str, str]]:
+    """The rows of seeds.csv in the order of the study's arms, as its own table has them, then by seed."""
+    rows, about = read_rows(study / "seeds.csv"), study / "study.json"
+    names = list(dict.fromkeys(row["recipe"] for row in rows))
+    if about.exists():
+        arms = [arm.name for arm in STUDIES[json.loads(about.read_text())["study"]].arms]
+        names.sort(key=arms.index)
+    return sorted(rows, key=lambda row: (names.index(row["recipe"]), int(row["seed"])))
+
+
+def events(run: Path, name: str) -> list[Row]:
+    every = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    return [event for event in every if event["event"] == name]
+
+
+def adaptations(run: Path) -> list[Row]:
+    """Reward, perplexity, mean entropy of the policy and rho at each adjustment."""
+    rows = []
+    for event in events(run, "adaptation"):
+        entropies = event.get("policy_entropies")
+        known = event | ({"policy_entropy": fmean(entropies)} if entropies else {})
+        rows.append({"step": event["step"], **{name: known.get(name) for name in KEPT}})
+    return rows
+
+
+def training(run: Path) -> list[Row]:
+    """Of the triplets drawn: how many cost something, and how many had a negative of the anchor's class."""
+    names = ("step", "violation_share", "negative_of_class_share")
+    return [{name: event.get(name) for name in names} for event in events(run, "training")]
+
+
+def selections(run: Path) -> list[Row]:
+    """The selection split over training."""
+    names = ("step", "epoch", "recall@1", "map@r")
+    return [{name: event[name] for name in names} for event in events(run, "selection")]
+
+
+def test_curve(run: Path) -> list[Row]:
+    """The test split over training, if it was measured."""
+    path = run / "test_curve.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def without_paths(config: str) -> str:
+    """The config with the name of the weights in place of their path, and no place of the images."""
+    changed = json.loads(config)
+    weights = changed["network"]["weights"]
+    changed["data"]["root"] = None
+    changed["network"]["weights"] = weights and Path(weights).name
+    return json.dumps(changed, indent=2) + "\n"
+
+
+def named(run: Row, row: Row) -> Row:
+    return {"recipe": run["recipe"], "seed": run["seed"], **row}
+
+
+def write(path: Path, rows: Iterable[Row]) -> None:
+    """Numbers with five digits; no column that is empty throughout but those of seeds.csv, no file without a row."""
+    rows = list(rows)
+    if not rows:
+        return
+    names = dict.fromkeys(name for row in rows for name in row)
+    used = [name for name in names if path.name == "seeds.csv" or any(row.get(name) is not None for row in rows)]
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(used)
+        writer.writerows([short(row.get(name)) for name in used] for row in rows)
+
+
+def short(value: Any) -> Any:
+    return f"{value:.5g}" if isinstance(value, float) else value
+
+
+if __name__ == "__main__":
+    main()
