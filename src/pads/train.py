@@ -30,7 +30,6 @@ from pads.errors import UserError
 from pads.evaluate import embed, evaluate, raw_pixels
 from pads.networks import EmbeddingNetwork
 from pads.parts import (
-    build_network,
     build_optimiser,
     build_parts,
     check,
@@ -220,7 +219,10 @@ def reported(config: Config) -> tuple[str, ...]:
 def final_figures(
     config: Config, run: RunFolder, network: EmbeddingNetwork, views: Views, selected: Mapping[str, Any], step: int
 ) -> dict[str, Any]:
-    """The test split, measured once at the end: raw pixels, the untrained network, the last epoch, the selected epoch."""
+    """The test split, measured once at the end: raw pixels, the untrained network, the last epoch, the selected epoch.
+
+    The network, whose last state is in the checkpoint, is left with the weights of the selected epoch.
+    """
     names = reported(config)
     figures: dict[str, Any] = {
         "recipe": config.recipe,
@@ -238,9 +240,9 @@ def final_figures(
     if selected["step"] in (0, step):
         figures["test"]["trained"] = figures["test"]["last"]
     else:
-        best = build_network(config).to(views.device)
-        best.load_state_dict(views.team.lead(lambda: run.load_network("selected")))
-        figures["test"]["trained"] = evaluate(best, views.test, names)
+        # into the same network: one that is not compiled would round otherwise, and differ from the test curve
+        network.load_state_dict(views.team.lead(lambda: run.load_network("selected")))
+        figures["test"]["trained"] = evaluate(network, views.test, names)
     return figures
 
 
