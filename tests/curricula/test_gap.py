@@ -40,21 +40,32 @@ def test_the_length_of_embeddings_does_not_matter_and_a_split_without_pairs_has_
 
 @pytest.mark.parametrize(("trained", "rho"), [(1.0, 0.0), (1.3, 0.0), (0.96, 0.2), (0.1, 0.45)])
 def test_the_more_flips_the_closer_training_pairs_are_than_unseen_ones(trained, rho):
-    log = GapCurriculum().advance({"trained_distance": trained, "unseen_distance": 1.0}, 0.5)
-    assert log["rho"] == pytest.approx(rho)
+    curriculum = GapCurriculum(average=1.0)
+    assert curriculum.advance({"trained_distance": 1.0, "unseen_distance": 1.0}, 0.1)["rho"] == 0
+    assert curriculum.advance({"trained_distance": trained, "unseen_distance": 1.0}, 0.2)["rho"] == pytest.approx(rho)
+
+
+def test_what_the_two_sets_differ_by_before_the_training_is_no_gap():
+    curriculum = GapCurriculum(average=1.0)
+    for trained, unseen in ((0.9, 1.0), (0.45, 0.5), (1.0, 1.0)):
+        assert curriculum.advance({"trained_distance": trained, "unseen_distance": unseen}, 0.1)[
+            "gap"
+        ] == pytest.approx(0)
+    assert curriculum.advance({"trained_distance": 0.81, "unseen_distance": 1.0}, 0.1)["gap"] == pytest.approx(0.1)
 
 
 def test_the_gap_is_a_running_mean():
     curriculum = GapCurriculum(average=0.5, gain=1.0)
-    curriculum.advance({"trained_distance": 0.8, "unseen_distance": 1.0}, 0.1)
-    log = curriculum.advance({"trained_distance": 0.6, "unseen_distance": 1.0}, 0.2)
-    assert log["gap"] == pytest.approx(0.3) and curriculum.distribution.rho == pytest.approx(0.3)
+    for trained in (1.0, 0.8, 0.6):
+        log = curriculum.advance({"trained_distance": trained, "unseen_distance": 1.0}, 0.1)
+    assert log["gap"] == pytest.approx(0.25) and curriculum.distribution.rho == pytest.approx(0.25)
 
 
 def test_the_bins_stay_as_they_are():
     curriculum = GapCurriculum(bins={"initial": "N(0.5, 0.1)"})
     before = curriculum.distribution.probabilities_K
-    curriculum.advance({"trained_distance": 0.5, "unseen_distance": 1.0}, 0.1)
+    for trained in (1.0, 0.5):
+        curriculum.advance({"trained_distance": trained, "unseen_distance": 1.0}, 0.1)
     assert torch.equal(curriculum.distribution.probabilities_K, before)
 
 
@@ -71,7 +82,7 @@ def test_it_flips_in_someone_elses_loop(batch, generator):
     sampler(embeddings, labels)
     unseen = F.normalize(torch.randn(embeddings.shape, generator=generator), dim=1)
     assert controller.step(torch.nn.Identity(), [(unseen, labels)], seen=[(unseen, labels)])["rho"] == 0
-    log = controller.step(torch.nn.Identity(), [(unseen, labels)])
+    log = controller.step(torch.nn.Identity(), [(unseen, labels)])  # the last batch stands in for what is seen
     assert log["trained_distance"] < log["unseen_distance"] and 0 < log["rho"] <= 0.45
     drawn = [sampler(embeddings, labels) for _ in range(100)]
     share = torch.stack([(triplets.anchors == triplets.positives).float().mean() for triplets in drawn]).mean().item()

@@ -1,7 +1,7 @@
 """Against over-fitting: the further the training has drawn its own pairs together, the more of its triplets are flipped.
 
 A network that over-fits pulls the images of a training class together and leaves unseen images of the same classes where they
-were: the gap between the two distances, both measured on evaluation crops, opens as the test classes begin to suffer. What works
+were: the gap between the two distances, both measured on evaluation crops, opens as the training over-fits. What works
 against it is rho, the share of triplets with a true positive as the negative (R-Margin, Roth et al. 2020). So rho follows
 the gap: none while there is none, which lets the training begin at full speed, and more as it opens.
 
@@ -40,7 +40,8 @@ class GapCurriculum:
             raise UserError("gain must be above 0, average and limit above 0 and at most 1.")
         self.rule = make_rule({"rho": 0.0, **(bins or {})})
         self.gain, self.average, self.limit = gain, average, limit
-        self.running: float | None = None
+        self.first: float | None = None
+        self.running = 0.0
 
     @property
     def distribution(self) -> BinDistribution:
@@ -58,8 +59,11 @@ class GapCurriculum:
 
     def advance(self, metrics: Mapping[str, Any], progress: float) -> dict[str, Any]:
         """Sets rho by the gap; returns what to log."""
-        gap_t = max(0.0, 1 - metrics["trained_distance"] / max(metrics["unseen_distance"], 1e-6))
-        self.running = gap_t if self.running is None else (1 - self.average) * self.running + self.average * gap_t
+        ratio_t = metrics["trained_distance"] / max(metrics["unseen_distance"], 1e-6)
+        if self.first is None:
+            self.first = ratio_t  # the two sets differ by themselves: what counts is what the training adds
+        gap_t = max(0.0, 1 - ratio_t / max(self.first, 1e-6))
+        self.running = (1 - self.average) * self.running + self.average * gap_t
         rho = min(self.gain * self.running, self.limit)
         self.rule.adjust(replace(self.distribution, rho=rho))
         return {
@@ -70,10 +74,10 @@ class GapCurriculum:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        return {"running": self.running, "rho": self.distribution.rho}
+        return {"first": self.first, "running": self.running, "rho": self.distribution.rho}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.running = state["running"]
+        self.first, self.running = state["first"], state["running"]
         self.rule.adjust(replace(self.distribution, rho=state["rho"]))
 
 
