@@ -1,7 +1,9 @@
 """One thread: with busy cores, two OpenMP threads can be slower than one by orders of magnitude."""
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from pads.config import Config, Part
 from pads.curricula import build_curriculum
@@ -42,5 +44,22 @@ def finished_run(tmp_path_factory):
                 )
         run.write_json("metrics.json", {"steps": num_steps})
         return run
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def noisy_photos(tmp_path_factory):
+    """Makes a folder of classes, each a colour under much noise; the same for the same number of them."""
+
+    def make(num_classes, images_per_class=6, size=(20, 20)):
+        root, noise = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
+        for label in range(num_classes):
+            (root / f"class-{label:02d}").mkdir()
+            colour = noise.integers(0, 255, (1, 1, 3))
+            for number in range(images_per_class):
+                pixels = np.clip(colour + noise.normal(0, 60, (*size, 3)), 0, 255).astype(np.uint8)
+                Image.fromarray(pixels).save(root / f"class-{label:02d}" / f"{number}.png")
+        return root
 
     return make

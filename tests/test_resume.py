@@ -9,10 +9,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from pads.config import Config, with_settings
 from pads.errors import UserError
@@ -39,16 +37,9 @@ SETTINGS = [
 
 
 @pytest.fixture(scope="module")
-def photos(tmp_path_factory) -> Path:
-    """14 classes of 6 noisy pictures: enough for four roles."""
-    root, noise = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
-    for label in range(14):
-        (root / f"class-{label:02d}").mkdir()
-        colour = noise.integers(0, 255, (1, 1, 3))
-        for number in range(6):
-            pixels = np.clip(colour + noise.normal(0, 60, (20, 24, 3)), 0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(root / f"class-{label:02d}" / f"{number}.png")
-    return root
+def photos(noisy_photos) -> Path:
+    """Enough for four roles."""
+    return noisy_photos(14, size=(20, 24))
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,8 @@ import json
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch.nn import functional as F
 
 from pads.adapters import AdaptiveController, TripletSampler
@@ -156,16 +154,10 @@ SETTINGS = [
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory):
-    root, noise = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
-    for label in range(10):
-        (root / f"class-{label}").mkdir()
-        colour = noise.integers(0, 255, (1, 1, 3))
-        for number in range(6):
-            pixels = np.clip(colour + noise.normal(0, 60, (20, 20, 3)), 0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(root / f"class-{label}" / f"{number}.png")
+def config(noisy_photos):
     recipe = RECIPES["folder"]()
-    return with_settings(replace(recipe, recipe="folder", data=replace(recipe.data, root=str(root))), SETTINGS)
+    data = replace(recipe.data, root=str(noisy_photos(10)))
+    return with_settings(replace(recipe, recipe="folder", data=data), SETTINGS)
 
 
 def test_a_run_adapts_and_one_that_was_stopped_goes_on_to_the_bit(config, tmp_path):

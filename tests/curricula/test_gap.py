@@ -4,10 +4,8 @@ import json
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch.nn import functional as F
 
 from pads.adapters import AdaptiveController, TripletSampler
@@ -89,20 +87,16 @@ def test_it_flips_in_someone_elses_loop(batch, generator):
     assert share == pytest.approx(log["rho"], abs=0.03)
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_bit(tmp_path):
-    root, noise = tmp_path / "photos", np.random.default_rng(0)
-    for label in range(10):
-        (root / f"class-{label}").mkdir(parents=True)
-        for number in range(6):
-            pixels = np.clip(25 * label + noise.normal(0, 60, (20, 20, 3)), 0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(root / f"class-{label}" / f"{number}.png")
+def test_a_run_that_was_stopped_goes_on_to_the_bit(noisy_photos, tmp_path):
     settings = [
         *("data.image_size=16", "data.resize=18", "data.store_size=18", "data.store_ratio=1", "threads=1"),
         *("data.classes_per_batch=4", "data.samples_per_class=2", "data.reward_share=0.3", "data.selection_share=0.2"),
         *("num_epochs=4", "adapt_every=3", "curriculum.name=gap", "sampling.negatives_from=other classes"),
     ]
     recipe = RECIPES["folder"]()
-    config = with_settings(replace(recipe, recipe="folder", data=replace(recipe.data, root=str(root))), settings)
+    config = with_settings(
+        replace(recipe, recipe="folder", data=replace(recipe.data, root=str(noisy_photos(10)))), settings
+    )
     whole = train(config, tmp_path / "whole")
     events = [json.loads(line) for line in (whole.path / "events.jsonl").read_text().splitlines()]
     adaptations = [event for event in events if event["event"] == "adaptation"]

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from pads.data.views import load_views
 from pads.errors import UserError
@@ -33,14 +32,8 @@ def tool():
 
 
 @pytest.fixture(scope="module")
-def photos(tmp_path_factory):
-    root, noise = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
-    for label in range(12):
-        (root / str(label)).mkdir()
-        for index in range(6):
-            pixels = np.clip(noise.normal((20 * label, 90, 120), 60, (20, 20, 3)), 0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(root / str(label) / f"{index}.png")
-    return root
+def photos(noisy_photos):
+    return noisy_photos(12)
 
 
 @pytest.fixture(scope="module")

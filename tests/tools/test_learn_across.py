@@ -4,10 +4,8 @@ import csv
 import importlib.util
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from pads.curricula import LearnedCurriculum
 from pads.runs import RunFolder
@@ -30,17 +28,9 @@ def tool():
 
 
 @pytest.fixture(scope="module")
-def arguments(tmp_path_factory):
-    """14 classes of 6 noisy pictures."""
-    root, noise = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
-    for label in range(14):
-        (root / f"class-{label:02d}").mkdir()
-        colour = noise.integers(0, 255, (1, 1, 3))
-        for number in range(6):
-            pixels = np.clip(colour + noise.normal(0, 60, (20, 20, 3)), 0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(root / f"class-{label:02d}" / f"{number}.png")
+def arguments(noisy_photos):
     settings = [word for setting in SMALL for word in ("--set", setting)]
-    return ["--base", "folder", "--data", str(root), *settings]
+    return ["--base", "folder", "--data", str(noisy_photos(14)), *settings]
 
 
 @pytest.fixture(scope="module")
