@@ -58,7 +58,7 @@ def ordered(study: Path) -> list[dict[str, str]]:
     names = list(dict.fromkeys(row["recipe"] for row in rows))
     if about.exists():
         arms = [arm.name for arm in STUDIES[json.loads(about.read_text())["study"]].arms]
-        names.sort(key=arms.index)
+        names.sort(key=[*arms, *names].index)  # a name that was given to older runs comes last
     return sorted(rows, key=lambda row: (names.index(row["recipe"]), int(row["seed"])))
 
 
