@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from pads.adapters import AdaptiveController, TripletSampler
 from pads.config import Part, with_settings
 from pads.curricula import build_curriculum
-from pads.curricula.aligned import AlignedCurriculum, ascent, bin_credits, bounded, improving_rates, raised_odds
+from pads.curricula.aligned import AlignedCurriculum, ascent, bin_credits, bounded, improving_rates
 from pads.errors import UserError
 from pads.losses import MarginLoss
 from pads.metrics.soft import soft_recall
@@ -122,8 +122,6 @@ def test_formulas():
     assert steps.tolist() == [-1, 1] and flip == 2
     initial = torch.tensor([0.5, 0.5]).double().log()
     assert bounded(initial, initial, 1.0).tolist() == pytest.approx(initial.tolist())
-    assert raised_odds(0.2, 0.0, 0.2, 1.0) == pytest.approx(0.2)
-    assert raised_odds(0.2, 10.0, 0.2, 9.0) == 0.6 and raised_odds(0.2, -10.0, 0.2, 9.0) == 0.01
 
 
 @pytest.mark.parametrize(

@@ -18,16 +18,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pads.curricula.learned import make_rule
+from pads.curricula.learned import RHO_LIMITS, make_rule
 from pads.errors import UserError
 from pads.metrics.soft import soft_recall
-from pads.sampling.bins import BinDistribution, check_choice
+from pads.sampling.bins import BinDistribution, check_choice, scaled_odds
 from pads.sampling.distances import pairwise_distances
 from pads.sampling.triplets import Triplets, draw
 
 CREDITS = ("own", "shuffled", "opposite")
-RHO = (0.01, 0.6)
-"""Between these rho is adapted."""
 
 
 class AlignedCurriculum:
@@ -85,7 +83,8 @@ class AlignedCurriculum:
         p_K = bounded(log_p_K, self.initial.probabilities_K.log(), self.bound).softmax(0)
         rho = self.distribution.rho
         if rho is not None and self.initial.rho:
-            rho = raised_odds(rho, self.rate * flip_step, self.initial.rho, self.bound)
+            low, high = (scaled_odds(self.initial.rho, math.exp(sign * self.bound), RHO_LIMITS) for sign in (-1, 1))
+            rho = scaled_odds(rho, math.exp(self.rate * flip_step), (low, high))
         self.rule.adjust(replace(self.distribution, weights_K=p_K, rho=rho))
         return {
             "running_credits": self.running,
@@ -190,11 +189,3 @@ def bounded(log_p_K: Tensor, initial_K: Tensor, bound: float) -> Tensor:
     """log p within the bound of the initial one, the mean change under the initial distribution being none."""
     change_K = log_p_K - initial_K
     return initial_K + (change_K - (initial_K.exp() * change_K).sum()).clamp(-bound, bound)
-
-
-def raised_odds(rho: float, step: float, initial: float, bound: float) -> float:
-    """rho with the logarithm of its odds changed by the step, as near the initial one as the bins must be."""
-    start = math.log(initial / (1 - initial))
-    log_odds = math.log(rho / (1 - rho)) + step
-    log_odds = min(max(log_odds, start - bound), start + bound)
-    return min(max(1 / (1 + math.exp(-log_odds)), RHO[0]), RHO[1])
