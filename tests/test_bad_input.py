@@ -533,9 +533,9 @@ def test_a_disk_that_is_full_from_the_start_leaves_no_run(pads, untouched_photos
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("kilobytes", "file"), [(5, "events.jsonl"), (500, "step-")])
+@pytest.mark.parametrize(("kilobytes", "file"), [(5, "events.jsonl"), (500, "selected"), (2000, "step-")])
 def test_a_limit_of_the_system_is_met_in_the_same_way(pads, untouched_run, unfinished, kilobytes, file):
-    """Files may grow to so many kilobytes and no further: first the events hit that, then the checkpoints."""
+    """Files may grow to so many kilobytes and no further: first the events hit that, then the network, then the checkpoints."""
     newest = RunFolder(unfinished).checkpoints()[-1]
     newest.unlink()
     before = RunFolder(unfinished).checkpoints()[-1].read_bytes()
