@@ -71,6 +71,12 @@ def open_page(browser):
     assert not any(hacked)
 
 
+def leave(page):
+    """Before its server stops, of which a page that goes on asking would complain."""
+    assert not page.evaluate("window.hacked")
+    page.goto("about:blank")
+
+
 def png(seed=0):
     out = io.BytesIO()
     Image.fromarray(np.random.default_rng(seed).integers(0, 256, (24, 30, 3), dtype=np.uint8)).save(out, "PNG")
@@ -416,6 +422,7 @@ def test_the_curves_of_a_run_move_without_a_reload(open_page, serving, tmp_path)
         page.click("text=Search")
         page.wait_for_selector("text=Still training")
         assert page.evaluate("window.stayed")
+        leave(page)
 
 
 def test_a_finished_run_shows_how_the_index_is_built_and_then_searches(open_page, serving, run, tmp_path, monkeypatch):
@@ -446,6 +453,7 @@ def test_a_finished_run_shows_how_the_index_is_built_and_then_searches(open_page
         assert "18 test images" in page.locator("#summary").inner_text()
         page.locator(".card").first.click()
         searched(page)
+        leave(page)
 
 
 @pytest.mark.parametrize("width", [360, 1100])
@@ -455,3 +463,4 @@ def test_a_run_fits_every_screen(open_page, serving, run, tmp_path, width):
         page = open_page(f"{address}/#run", width=width)
         page.wait_for_selector(".curve svg")
         assert no_sideways_scrolling(page)
+        leave(page)
