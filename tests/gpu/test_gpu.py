@@ -18,6 +18,7 @@ from pads.data.views import load_views
 from pads.evaluate import evaluate
 from pads.metrics import METRICS, compute_metrics
 from pads.metrics.clustering import _starts, class_sums, start_draws
+from pads.networks import BACKBONES, EmbeddingNetwork
 from pads.parts import build_parts, make_curriculum
 from pads.recipes import RECIPES
 from pads.runs import RunFolder
@@ -70,6 +71,33 @@ def config(photos: Path, *settings: str) -> Config:
 def losses(run: RunFolder) -> list[float]:
     events = [json.loads(line) for line in (run.path / "events.jsonl").read_text().splitlines()]
     return [event["loss"] for event in events if event["event"] == "training"]
+
+
+def results_in(network: EmbeddingNetwork, images: torch.Tensor) -> torch.Tensor:
+    """The embeddings and all gradients as one vector."""
+    network.zero_grad()
+    embeddings = network(images)
+    (embeddings * torch.linspace(-1, 1, embeddings.numel(), device="cuda").view_as(embeddings)).sum().backward()
+    gradients = (parameter.grad for parameter in network.parameters() if parameter.grad is not None)
+    return torch.cat([part.detach().float().flatten() for part in (embeddings, *gradients)])
+
+
+def test_a_folded_network_rounds_no_more_than_the_plain_one() -> None:
+    torch.manual_seed(0)
+    network = EmbeddingNetwork(BACKBONES["resnet18"](), 32, frozen_batch_norm=True).cuda().train()
+    images = torch.randn(16, 3, 96, 96, device="cuda").to(memory_format=torch.channels_last)
+    with float32_rounding("float32"):
+        exact = results_in(network, images)
+    network.in_bfloat16 = True
+    plain = results_in(network, images)
+    network.compile(dynamic=False)
+    results_in(network, images)
+    with torch.profiler.profile() as profile:
+        in_one = results_in(network, images)
+    assert any("convolve_add_relu" in event.key for event in profile.key_averages())
+    error, plain_error = ((found - exact).norm() / exact.norm() for found in (in_one, plain))
+    print(f"relative errors of embeddings and gradients: folded {error:.4f}, plain {plain_error:.4f}")
+    assert error < 1.25 * plain_error
 
 
 def test_a_captured_and_compiled_step_trains_as_the_plain_one(photos, tmp_path) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pads.config import lookup
+from pads.networks.fused import activated
 from pads.networks.pooling import POOLINGS
 
 
@@ -81,7 +82,7 @@ class InceptionBN(nn.Module):
         self.add_module(f"{name}_bn", nn.BatchNorm2d(out_channels))
 
     def _layer(self, name: str, maps: Tensor) -> Tensor:
-        return F.relu(getattr(self, f"{name}_bn")(getattr(self, name)(maps)))
+        return activated(maps, getattr(self, name), getattr(self, f"{name}_bn"))
 
     def _add_block(self, block: Block, channels: int) -> int:
         """Adds the block's layers; returns the channels that come out of it."""
