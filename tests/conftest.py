@@ -27,7 +27,23 @@ def batch(generator):
 
 
 @pytest.fixture(scope="session")
-def finished_run(tmp_path_factory):
+def made_up_metrics():
+    """What a curriculum asks to be told, made up: of the reward split, and of what its `look` sees in embeddings."""
+
+    def look(generator):
+        return torch.randn(18, 16, generator=generator), torch.arange(6).repeat_interleave(3)
+
+    def make(curriculum, generator):
+        metrics = {name: torch.rand((), generator=generator).item() for name in curriculum.metrics}
+        if hasattr(curriculum, "look"):
+            metrics |= curriculum.look(*look(generator), batch=look(generator))
+        return metrics
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory, made_up_metrics):
     """Makes the folder of a run whose curriculum advanced after these steps; nothing was trained."""
 
     def make(name, steps, num_steps, curriculum="learned", seed=0, **options):
@@ -38,10 +54,8 @@ def finished_run(tmp_path_factory):
         with run:
             run.append("events.jsonl", {"event": "training", "step": 1, "loss": 0.5})
             for step in steps:
-                metrics = {name: torch.rand((), generator=generator).item() for name in made.metrics}
-                run.append(
-                    "events.jsonl", {"event": "adaptation", "step": step, **made.advance(metrics, step / num_steps)}
-                )
+                log = made.advance(made_up_metrics(made, generator), step / num_steps)
+                run.append("events.jsonl", {"event": "adaptation", "step": step, **log})
         run.write_json("metrics.json", {"steps": num_steps})
         return run
 

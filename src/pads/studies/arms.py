@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pads.config import Config, Data, Network, Optimiser, Part, Sampling, lookup
+from pads.curricula import is_adaptive
 from pads.recipes import (
     PAPER_BINS,
     RECIPES,
@@ -234,7 +235,8 @@ def same_positives(config: Config, run: Path) -> Config:
 
 
 def tuning(arm: Arm, config: Config) -> Sequence[Sequence[str]]:
-    return (arm.tune or TUNING.get(config.curriculum.name, tune_rate))(config)
+    usual = tune_frequency if is_adaptive(config) else tune_rate
+    return (arm.tune or TUNING.get(config.curriculum.name, usual))(config)
 
 
 def tune_frequency(config: Config) -> Sequence[Sequence[str]]:
@@ -265,13 +267,8 @@ def tune_rate(config: Config) -> Sequence[Sequence[str]]:
 
 
 TUNING: dict[str, Callable[[Config], Sequence[Sequence[str]]]] = {
-    "learned": tune_frequency,
-    "bandit": tune_frequency,
-    "random actions": tune_frequency,
-    "random reward": tune_frequency,
-    "frozen policy": tune_frequency,
     "distance-weighted": tune_cutoff,
     "linear": tune_schedule,
     "non-linear": tune_schedule,
 }
-"""By curriculum; the others are tuned by the learning rate of the network."""
+"""By curriculum; of the others, those that adapt are tuned by M, the rest by the learning rate of the network."""
