@@ -30,13 +30,13 @@ def batch(generator):
 def made_up_metrics():
     """What a curriculum asks to be told, made up: of the reward split, and of what its `look` sees in embeddings."""
 
-    def look(generator):
+    def embedded(generator):
         return torch.randn(18, 16, generator=generator), torch.arange(6).repeat_interleave(3)
 
     def make(curriculum, generator):
         metrics = {name: torch.rand((), generator=generator).item() for name in curriculum.metrics}
         if hasattr(curriculum, "look"):
-            metrics |= curriculum.look(*look(generator), batch=look(generator))
+            metrics |= curriculum.look(*embedded(generator), seen=embedded(generator))
         return metrics
 
     return make
