@@ -158,18 +158,11 @@ def changed(change: Change, **fields: Any) -> Change:
 
 def with_options(**options: Any) -> Change:
     """PADS with these options of its curriculum."""
-
-    def change(base: Config) -> Config:
-        config = pads(base)
-        return replace(config, curriculum=replace(config.curriculum, options={**config.curriculum.options, **options}))
-
-    return change
+    return lambda base: with_curriculum_options(pads(base), **options)
 
 
-def carried_policy(config: Config, run: Path) -> Config:
-    """Its trained policy, which goes on learning."""
-    options = {**config.curriculum.options, "policy": str(run)}
-    return replace(config, curriculum=replace(config.curriculum, options=options))
+def with_curriculum_options(config: Config, **options: Any) -> Config:
+    return replace(config, curriculum=replace(config.curriculum, options={**config.curriculum.options, **options}))
 
 
 def flipping(name: str, rho: float, **options: Any) -> Change:
@@ -186,13 +179,8 @@ def with_bins(**options: Any) -> Change:
     return with_options(bins={**PAPER_BINS, **options})
 
 
-def control(name: str) -> Change:
-    """PADS under one of its controls, which takes the same options."""
-    return with_control(name)
-
-
-def with_control(name: str, **options: Any) -> Change:
-    """The same, with these options."""
+def control(name: str, **options: Any) -> Change:
+    """PADS, with these options of its curriculum, under one of its controls, which takes the same."""
 
     def change(base: Config) -> Config:
         config = with_options(**options)(base)
@@ -212,10 +200,14 @@ def with_data(change: Change, **fields: Any) -> Change:
 # -- what is taken from another run -------------------------------------------------------------------------------------
 
 
+def carried_policy(config: Config, run: Path) -> Config:
+    """Its trained policy, which goes on learning."""
+    return with_curriculum_options(config, policy=str(run))
+
+
 def fixed_policy(config: Config, run: Path) -> Config:
     """Its trained policy, which learns no more."""
-    options = {**config.curriculum.options, "policy": str(run), "freeze": True}
-    return replace(config, curriculum=replace(config.curriculum, options=options))
+    return with_curriculum_options(carried_policy(config, run), freeze=True)
 
 
 def of_run(name: str) -> Callable[[Config, Path], Config]:
