@@ -8,6 +8,7 @@ from PIL import Image
 from pads.config import Config, Part
 from pads.curricula import build_curriculum
 from pads.runs import RunFolder
+from pads.runs.checkpoint import load_state, save_state
 
 torch.set_num_threads(1)
 
@@ -24,6 +25,30 @@ def batch(generator):
     embeddings = centres + 0.7 * torch.randn(8, 4, 16, generator=generator)
     labels = torch.arange(8).repeat_interleave(4)
     return torch.nn.functional.normalize(embeddings.flatten(0, 1), dim=1), labels
+
+
+@pytest.fixture
+def round_trip(tmp_path):
+    """A state as a resumed run finds it: through the file of a checkpoint and back."""
+
+    def through_a_file(state):
+        save_state(tmp_path / "state.safetensors", state)
+        return load_state(tmp_path / "state.safetensors")
+
+    return through_a_file
+
+
+@pytest.fixture(scope="session")
+def every_option():
+    """Options of the learned curriculum that the paper does not have, all at once."""
+    return {
+        "agent_options": {"entropy_bonus": 0.3, "trust": 10.0, "trust_window": 3},
+        "bins": {"bound": 0.5, "rho": 0.1},
+        "reward": "soft-recall",
+        "reward_form": "difference",
+        "state": ["recall", "nmi", "fall"],
+        "adapt_rho": True,
+    }
 
 
 @pytest.fixture(scope="session")
