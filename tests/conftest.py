@@ -8,6 +8,7 @@ from PIL import Image
 from pads.config import Config, Part
 from pads.curricula import build_curriculum
 from pads.runs import RunFolder
+from pads.runs.checkpoint import load_state, save_state
 
 torch.set_num_threads(1)
 
@@ -26,8 +27,48 @@ def batch(generator):
     return torch.nn.functional.normalize(embeddings.flatten(0, 1), dim=1), labels
 
 
+@pytest.fixture
+def round_trip(tmp_path):
+    """A state as a resumed run finds it: through the file of a checkpoint and back."""
+
+    def through_a_file(state):
+        save_state(tmp_path / "state.safetensors", state)
+        return load_state(tmp_path / "state.safetensors")
+
+    return through_a_file
+
+
 @pytest.fixture(scope="session")
-def finished_run(tmp_path_factory):
+def every_option():
+    """Options of the learned curriculum that the paper does not have, all at once."""
+    return {
+        "agent_options": {"entropy_bonus": 0.3, "trust": 10.0, "trust_window": 3},
+        "bins": {"bound": 0.5, "rho": 0.1},
+        "reward": "soft-recall",
+        "reward_form": "difference",
+        "state": ["recall", "nmi", "fall"],
+        "adapt_rho": True,
+    }
+
+
+@pytest.fixture(scope="session")
+def made_up_metrics():
+    """What a curriculum asks to be told, made up: of the reward split, and of what its `look` sees in embeddings."""
+
+    def embedded(generator):
+        return torch.randn(18, 16, generator=generator), torch.arange(6).repeat_interleave(3)
+
+    def make(curriculum, generator):
+        metrics = {name: torch.rand((), generator=generator).item() for name in curriculum.metrics}
+        if hasattr(curriculum, "look"):
+            metrics |= curriculum.look(*embedded(generator), seen=embedded(generator))
+        return metrics
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory, made_up_metrics):
     """Makes the folder of a run whose curriculum advanced after these steps; nothing was trained."""
 
     def make(name, steps, num_steps, curriculum="learned", seed=0, **options):
@@ -38,10 +79,8 @@ def finished_run(tmp_path_factory):
         with run:
             run.append("events.jsonl", {"event": "training", "step": 1, "loss": 0.5})
             for step in steps:
-                metrics = {name: torch.rand((), generator=generator).item() for name in made.metrics}
-                run.append(
-                    "events.jsonl", {"event": "adaptation", "step": step, **made.advance(metrics, step / num_steps)}
-                )
+                log = made.advance(made_up_metrics(made, generator), step / num_steps)
+                run.append("events.jsonl", {"event": "adaptation", "step": step, **log})
         run.write_json("metrics.json", {"steps": num_steps})
         return run
 

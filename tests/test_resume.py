@@ -17,7 +17,7 @@ from pads.errors import UserError
 from pads.parts import match_layouts
 from pads.recipes import RECIPES
 from pads.runs import RunFolder
-from pads.runs.checkpoint import load_state, save_state
+from pads.runs.checkpoint import load_state
 from pads.train import resume, train
 
 SETTINGS = [
@@ -116,16 +116,10 @@ def test_a_run_killed_twice_and_resumed_is_the_same_to_the_bit(
     assert_same(resume(run), never_stopped)
 
 
-def test_a_run_with_every_option_of_the_learned_curriculum_is_the_same_to_the_bit_after_a_kill(config, tmp_path):
-    options = {
-        **config.curriculum.options,
-        "agent_options": {"entropy_bonus": 0.3, "trust": 10.0, "trust_window": 3},
-        "bins": {"bound": 0.5, "rho": 0.1},
-        "reward": "soft-recall",
-        "reward_form": "difference",
-        "state": ["recall", "nmi", "fall"],
-        "adapt_rho": True,
-    }
+def test_a_run_with_every_option_of_the_learned_curriculum_is_the_same_to_the_bit_after_a_kill(
+    config, every_option, tmp_path
+):
+    options = {**config.curriculum.options, **every_option}
     config = replace(config, curriculum=replace(config.curriculum, options=options), adapt_every=1)
     whole, run = train(config, tmp_path / "whole"), tmp_path / "run"
     run_until_killed(lambda: train(config, run), torch.optim.Adam, "step", 31)  # of the network and of the policy
@@ -252,7 +246,7 @@ def test_events_say_what_protocol_7_asks_for(never_stopped):
     assert "seconds" not in (never_stopped.path / "events.jsonl").read_text()
 
 
-def test_a_resumed_optimiser_has_its_moments_in_the_order_of_the_weights(tmp_path):
+def test_a_resumed_optimiser_has_its_moments_in_the_order_of_the_weights(round_trip):
     """The fused Adam of a GPU refuses moments in another memory layout than the weights', which files forget."""
     generator = torch.Generator().manual_seed(0)
 
@@ -263,9 +257,8 @@ def test_a_resumed_optimiser_has_its_moments_in_the_order_of_the_weights(tmp_pat
     layer, optimiser = made()
     layer(torch.randn(2, 8, 5, 5, generator=generator)).sum().backward()
     optimiser.step()
-    save_state(tmp_path / "state.safetensors", optimiser.state_dict())
     other, resumed = made()
-    resumed.load_state_dict(load_state(tmp_path / "state.safetensors"))
+    resumed.load_state_dict(round_trip(optimiser.state_dict()))
     match_layouts(resumed)
     moments = resumed.state[other.weight]["exp_avg"]
     assert moments.stride() == other.weight.stride()

@@ -18,6 +18,7 @@ import torch
 from PIL import Image
 
 from pads.config import AUTO, CHOSEN, Config, Data, Part, Sampling, from_dict, set_value, to_dict
+from pads.curricula import is_adaptive
 from pads.data.benchmark import ImageList, QueryGallery, counted
 from pads.data.prepare import prepared_sizes, read_data
 from pads.data.splits import split_roles
@@ -29,8 +30,6 @@ from pads.networks.weights import DOWNLOADED
 Watch = Callable[[str, int, Mapping[str, Any]], None]
 """See `pads.train.Watch`."""
 
-REWARDED = ("learned", "bandit")
-"""Curricula that learn from images of their own."""
 SIZES = (224, 192, 160, 128, 96, 64, 32)
 """Of images, from which one is chosen; each is a multiple of the 32 pixels that make one of the last feature map."""
 LOOKED_AT = 200
@@ -146,7 +145,7 @@ def choices(config: Config, facts: Facts) -> list[Choice]:
     choose("data.store_size", *choose_store_size(facts, resize, config.data.store_ratio))
 
     reward_share = choose("data.reward_share", *choose_reward_share(config, facts))
-    if reward_share == 0 and config.curriculum.name in REWARDED and is_auto(config, "data.reward_share"):
+    if reward_share == 0 and is_auto(config, "data.reward_share") and is_adaptive(config):
         chosen += static_sampling(config)
     selection_share = choose("data.selection_share", *choose_selection_share(facts))
 
@@ -244,7 +243,7 @@ def choose_store_size(facts: Facts, resize: int, ratio: float) -> tuple[int, str
 
 
 def choose_reward_share(config: Config, facts: Facts) -> tuple[float, str]:
-    if config.curriculum.name not in REWARDED:
+    if not is_adaptive(config):
         return 0.0, "nothing is rewarded: the sampling is static"
     if facts.num_images < FEW_IMAGES or len(facts.class_sizes) < 3 * 2:
         return 0.0, f"all {facts.num_images} images are needed to learn from"

@@ -165,7 +165,7 @@ def look_of(
     look = getattr(curriculum, "look", None)
     if look is None:
         return None
-    return functools.partial(look, batch=views.team.on_first(*embed(network, views.seen)), loss_fn=loss_fn)
+    return functools.partial(look, seen=views.team.on_first(*embed(network, views.seen)), loss_fn=loss_fn)
 
 
 def batch_size(config: Config) -> int:

@@ -123,6 +123,16 @@ def test_few_images_are_not_spent_on_a_policy_unless_that_is_asked_for():
     assert filled(FORTY, "curriculum.name=random").curriculum.name == "random"
 
 
+@pytest.mark.parametrize("name", ["gap", "aligned", "bandit", "random actions"])
+def test_whatever_follows_a_validation_gets_images_for_it_or_gives_way(name):
+    config = filled(THOUSAND, f"curriculum.name={name}")
+    assert (config.curriculum.name, config.data.reward_share) == (name, 0.15)
+    check(config)
+    small = filled(FORTY, f"curriculum.name={name}")
+    assert (small.curriculum.name, small.data.reward_share) == ("distance-weighted", 0)
+    check(small)
+
+
 def test_few_classes_select_no_epoch_and_fill_the_batch_with_more_of_each():
     config = filled(THREE)
     assert config.data.selection_share == 0

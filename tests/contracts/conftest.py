@@ -3,19 +3,6 @@
 import pytest
 import torch
 
-from pads.runs.checkpoint import load_state, save_state
-
-
-@pytest.fixture
-def round_trip(tmp_path):
-    """A state as a resumed run finds it: through the file of a checkpoint and back."""
-
-    def through_a_file(state):
-        save_state(tmp_path / "state.safetensors", state)
-        return load_state(tmp_path / "state.safetensors")
-
-    return through_a_file
-
 
 @pytest.fixture
 def same():

@@ -30,22 +30,18 @@ def make(name, seed=0, **options):
     return build_curriculum(Part(name, {**NEEDED.get(name, {}), **options}), **GIVEN, seed=seed)
 
 
-def made_up(generator):
-    """Embeddings of 6 classes x 3 images and their labels."""
-    return torch.randn(18, 16, generator=generator), torch.arange(6).repeat_interleave(3)
-
-
-def advance(curriculum, num_times, seed=0):
+@pytest.fixture
+def advance(made_up_metrics):
     """Advances with made-up metrics; returns what was logged."""
-    generator = torch.Generator().manual_seed(seed)
-    logs = []
-    for index in range(num_times):
-        values = torch.rand(len(curriculum.metrics), generator=generator).tolist()
-        metrics = dict(zip(curriculum.metrics, values, strict=True))
-        if hasattr(curriculum, "look"):
-            metrics |= curriculum.look(*made_up(generator), batch=made_up(generator))
-        logs.append(curriculum.advance(metrics, progress=index / num_times))
-    return logs
+
+    def advance_often(curriculum, num_times, seed=0):
+        generator = torch.Generator().manual_seed(seed)
+        return [
+            curriculum.advance(made_up_metrics(curriculum, generator), progress=index / num_times)
+            for index in range(num_times)
+        ]
+
+    return advance_often
 
 
 def weights(curriculum, batch):
@@ -55,7 +51,7 @@ def weights(curriculum, batch):
 
 
 @every_curriculum
-def test_every_curriculum_goes_on_from_a_file_bit_for_bit(name, batch, round_trip, same):
+def test_every_curriculum_goes_on_from_a_file_bit_for_bit(name, batch, advance, round_trip, same):
     curriculum = make(name)
     for num_times in (0, 1, 6):  # before the first adjustment, before the first reward, and later
         advance(curriculum, num_times)
@@ -69,7 +65,7 @@ def test_every_curriculum_goes_on_from_a_file_bit_for_bit(name, batch, round_tri
 
 
 @every_curriculum
-def test_a_saved_state_is_not_touched_by_what_comes_after(name, round_trip, same):
+def test_a_saved_state_is_not_touched_by_what_comes_after(name, advance, round_trip, same):
     curriculum = make(name)
     advance(curriculum, 3)
     state = curriculum.state_dict()
@@ -79,7 +75,7 @@ def test_a_saved_state_is_not_touched_by_what_comes_after(name, round_trip, same
 
 
 @every_curriculum
-def test_the_seed_of_every_curriculum_is_all_the_chance_there_is(name, batch):
+def test_the_seed_of_every_curriculum_is_all_the_chance_there_is(name, batch, advance):
     before = torch.get_rng_state()
     first, second = make(name, seed=4), make(name, seed=4)
     assert advance(first, 6) == advance(second, 6)
@@ -88,7 +84,7 @@ def test_the_seed_of_every_curriculum_is_all_the_chance_there_is(name, batch):
 
 
 @every_curriculum
-def test_every_curriculum_draws_valid_triplets_also_after_it_has_advanced(name, batch, generator):
+def test_every_curriculum_draws_valid_triplets_also_after_it_has_advanced(name, batch, advance, generator):
     embeddings, labels = batch
     curriculum = make(name)
     for _ in range(2):
@@ -102,7 +98,7 @@ def test_every_curriculum_draws_valid_triplets_also_after_it_has_advanced(name, 
 
 
 @every_curriculum
-def test_what_every_curriculum_logs_fits_into_json_and_what_it_asks_for_can_be_measured(name):
+def test_what_every_curriculum_logs_fits_into_json_and_what_it_asks_for_can_be_measured(name, advance):
     curriculum = make(name)
     check_metric_names(curriculum.metrics)
     for log in advance(curriculum, 5):

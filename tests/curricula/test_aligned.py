@@ -28,32 +28,32 @@ def reward(generator):
 
 
 @pytest.fixture
-def batch(generator):
+def seen(generator):
     labels = torch.arange(8).repeat_interleave(2)
     return F.normalize(torch.randn(16, 8, generator=generator), dim=1), labels
 
 
-def test_the_rates_are_those_of_a_linear_map_that_follows_the_gradient_of_soft_recall(reward, batch):
+def test_the_rates_are_those_of_a_linear_map_that_follows_the_gradient_of_soft_recall(reward, seen):
     embeddings, labels = reward
     matrix = torch.eye(8, dtype=torch.float64, requires_grad=True)
     moved = F.normalize(embeddings.double() @ matrix.T, dim=1)
     (gradient,) = torch.autograd.grad(soft_recall(moved, labels), matrix)
     step = 1e-6
-    before = F.normalize(batch[0].double(), dim=1)
+    before = F.normalize(seen[0].double(), dim=1)
     after = F.normalize(before @ (matrix.detach() + step * gradient).T, dim=1)
     rates = (after - before) / step
     rates = rates / rates.square().sum(1).mean().sqrt()
-    torch.testing.assert_close(improving_rates(*reward, batch[0]).double(), rates, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(improving_rates(*reward, seen[0]).double(), rates, atol=1e-3, rtol=1e-3)
 
 
-def test_the_images_stay_on_the_sphere(reward, batch):
-    rates = improving_rates(*reward, batch[0])
-    assert (rates * batch[0]).sum(1).abs().max() < 1e-5
+def test_the_images_stay_on_the_sphere(reward, seen):
+    rates = improving_rates(*reward, seen[0])
+    assert (rates * seen[0]).sum(1).abs().max() < 1e-5
     assert rates.square().sum(1).mean().item() == pytest.approx(1)
 
 
-def test_a_bins_credit_is_how_fast_the_loss_of_its_triplets_falls(reward, batch):
-    embeddings, labels = batch
+def test_a_bins_credit_is_how_fast_the_loss_of_its_triplets_falls(reward, seen):
+    embeddings, labels = seen
     rates, bins, loss_fn = improving_rates(*reward, embeddings), bin_distribution(10, initial="uniform"), MarginLoss(8)
     credits = bin_credits(embeddings, labels, rates, bins, loss_fn)
     distances = torch.cdist(embeddings.double(), embeddings.double())
@@ -73,8 +73,8 @@ def test_a_bins_credit_is_how_fast_the_loss_of_its_triplets_falls(reward, batch)
     assert len(credits) == 11
 
 
-def test_without_a_loss_the_credit_is_how_fast_the_pairs_come_apart(reward, batch):
-    embeddings, labels = batch
+def test_without_a_loss_the_credit_is_how_fast_the_pairs_come_apart(reward, seen):
+    embeddings, labels = seen
     rates, bins = improving_rates(*reward, embeddings), bin_distribution(4, initial="uniform")
     credits = bin_credits(embeddings, labels, rates, bins, None)
     step = 1e-3
@@ -177,12 +177,12 @@ def test_a_run_adapts_and_one_that_was_stopped_goes_on_to_the_bit(config, tmp_pa
     ).read_bytes()
 
 
-def test_it_adapts_in_someone_elses_loop(reward, batch):
+def test_it_adapts_in_someone_elses_loop(reward, seen):
     sampler = TripletSampler("aligned", {"bins": {"initial": "uniform"}})
     controller = AdaptiveController(sampler, every=1)
     with pytest.raises(UserError, match="train a step"):
         controller.adapt(torch.nn.Identity(), [reward])
-    sampler(*batch)
+    sampler(*seen)
     log = controller.step(torch.nn.Identity(), [reward])
     assert len(log["credits"]) == 31 and log["perplexity"] < 30
     again = TripletSampler("aligned", {"bins": {"initial": "uniform"}})

@@ -33,7 +33,6 @@ from pads.errors import UserError
 from pads.recipes import RECIPES
 from pads.reports.report import write_report
 from pads.reports.series import series_of
-from pads.runs.checkpoint import load_state, save_state
 from pads.runs.distributed import LedCurriculum, Team
 from pads.sampling import bin_distribution, draw_triplets
 
@@ -336,17 +335,6 @@ def run(config, tmp_path_factory):
     return pads.train(config, tmp_path_factory.mktemp("runs") / "bandit")
 
 
-@pytest.fixture
-def round_trip_state(tmp_path):
-    """The state as a checkpoint gives it back."""
-
-    def round_trip(state):
-        save_state(tmp_path / "state", state)
-        return load_state(tmp_path / "state")
-
-    return round_trip
-
-
 def events_of(run, kind):
     events = map(json.loads, (run.path / "events.jsonl").read_text().splitlines())
     return [event for event in events if event["event"] == kind]
@@ -438,7 +426,7 @@ def test_a_sampler_in_somebodys_loop_is_adapted_and_goes_on_from_its_state(batch
     assert logs[0] == logs[1]
 
 
-def test_a_run_can_be_replayed_with_its_shares_of_flipped_triplets(finished_run, round_trip_state):
+def test_a_run_can_be_replayed_with_its_shares_of_flipped_triplets(finished_run, round_trip):
     run = finished_run("source", steps=range(3, 31, 3), num_steps=30, curriculum="bandit", choice="uniform")
     replay = build_curriculum(Part("replayed", {"run": str(run.path)}), dim=16, recall_at=(1, 2), seed=3)
     assert replay.distribution.rho == make(choice="uniform").distribution.rho
@@ -448,7 +436,7 @@ def test_a_run_can_be_replayed_with_its_shares_of_flipped_triplets(finished_run,
         assert replay.distribution.rho == event["rho"]
         assert replay.rule.rho(torch.device("cpu")).item() == pytest.approx(event["rho"])
     other = build_curriculum(Part("replayed", {"run": str(run.path)}), dim=16, recall_at=(1, 2), seed=3)
-    other.load_state_dict(round_trip_state(replay.state_dict()))
+    other.load_state_dict(round_trip(replay.state_dict()))
     assert other.distribution.rho == replay.distribution.rho
     last = build_curriculum(Part("last distribution", {"run": str(run.path)}), dim=16, recall_at=(1, 2), seed=3)
     assert last.rule.distribution.rho == events_of(run, "adaptation")[-1]["rho"]

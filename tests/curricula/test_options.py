@@ -12,7 +12,6 @@ from pads.config import Part
 from pads.curricula import LearnedCurriculum, build_curriculum
 from pads.curricula.learned import RHO_LIMITS
 from pads.errors import UserError
-from pads.runs.checkpoint import load_state, save_state
 from pads.sampling import draw_triplets
 
 METRICS = ("recall@1", "recall@2", "recall@4", "recall@8", "intra", "inter", "nmi", "soft-recall")
@@ -26,15 +25,12 @@ OPTIONS = {
     "soft recall": {"reward": "soft-recall", "state": ["soft-recall", "distances"]},
     "fall": {"state": ["recall", "nmi", "fall"]},
     "rho": RHO,
-    "all": {
-        "agent_options": {"entropy_bonus": 0.3, "trust": 10.0, "trust_window": 3},
-        "bins": {"bound": 0.5, "rho": 0.1},
-        "reward": "soft-recall",
-        "reward_form": "difference",
-        "state": ["recall", "nmi", "fall"],
-        "adapt_rho": True,
-    },
 }
+
+
+@pytest.fixture(params=[*OPTIONS, "all"])
+def options(request, every_option):
+    return {**OPTIONS, "all": every_option}[request.param]
 
 
 def make(name, seed=0, **options):
@@ -54,24 +50,21 @@ def advance(curriculum, validations):
 
 
 @pytest.mark.parametrize("name", WITH_OPTIONS)
-@pytest.mark.parametrize("which", OPTIONS)
-def test_it_goes_on_from_a_file_bit_for_bit(name, which, tmp_path):
-    curriculum = make(name, **OPTIONS[which])
+def test_it_goes_on_from_a_file_bit_for_bit(name, options, round_trip):
+    curriculum = make(name, **options)
     for num_times in (0, 1, 6):  # before the first adjustment, before the first reward, and later
         advance(curriculum, made_up(num_times))
-        save_state(tmp_path / "state", curriculum.state_dict())
-        resumed = make(name, seed=5, **OPTIONS[which])
+        resumed = make(name, seed=5, **options)
         advance(resumed, made_up(2, seed=8))  # what it knew before is forgotten
-        resumed.load_state_dict(load_state(tmp_path / "state"))
+        resumed.load_state_dict(round_trip(curriculum.state_dict()))
         assert resumed.distribution.rho == curriculum.distribution.rho
         assert advance(resumed, made_up(9, seed=3)) == advance(curriculum, made_up(9, seed=3))
         assert torch.equal(resumed.distribution.weights_K, curriculum.distribution.weights_K)
 
 
 @pytest.mark.parametrize("name", WITH_OPTIONS)
-@pytest.mark.parametrize("which", OPTIONS)
-def test_what_is_logged_fits_into_json_and_has_a_number_for_each_bin(name, which):
-    for log in advance(make(name, **OPTIONS[which]), made_up(5)):
+def test_what_is_logged_fits_into_json_and_has_a_number_for_each_bin(name, options):
+    for log in advance(make(name, **options), made_up(5)):
         assert json.loads(json.dumps(log, allow_nan=False)) == log
         assert len(log["actions"]) == len(log["policy_entropies"]) == len(log["distribution"]) == 30
 

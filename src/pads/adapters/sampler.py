@@ -240,7 +240,7 @@ class AdaptiveController:
         seen = self.sampler.batch if seen is None else seen
         if seen is None:
             raise UserError("this curriculum looks at the last batch: train a step before it adapts.")
-        return partial(look, batch=seen)
+        return partial(look, seen=seen)
 
 
 def the_same_row(embeddings_BD: Tensor, references_RD: Tensor, distances_BR: Tensor) -> Tensor:

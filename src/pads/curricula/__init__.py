@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from pads.config import Part, build, unknown
+from pads.config import Config, Part, build, unknown
 from pads.curricula.aligned import AlignedCurriculum
 from pads.curricula.bandit import BanditCurriculum
 from pads.curricula.controls import CONTROLS, last_distribution, replayed
@@ -67,6 +67,17 @@ def build_curriculum(part: Part, **given: Any) -> Curriculum:
     return build(known, part, "curriculum", **given)
 
 
+def make_curriculum(config: Config) -> Curriculum:
+    return build_curriculum(
+        config.curriculum, dim=config.network.embedding_dim, recall_at=config.recall_at, seed=config.seed
+    )
+
+
+def is_adaptive(config: Config) -> bool:
+    """Whether the curriculum follows a validation, for which it asks in `metrics`: whoever treats those apart asks here."""
+    return bool(make_curriculum(config).metrics)
+
+
 __all__ = [
     "CURRICULA",
     "BanditCurriculum",
@@ -75,5 +86,7 @@ __all__ = [
     "LearnedCurriculum",
     "ScheduledCurriculum",
     "build_curriculum",
+    "is_adaptive",
     "known_curricula",
+    "make_curriculum",
 ]

@@ -1,10 +1,10 @@
 """Credit per bin: each bin is raised or lowered by what its own triplets would do to the reward split, not by one sign for all.
 
 The smooth Recall@1 of the reward split has a gradient, which says how every embedding would have to move. Were a linear map
-behind the network to follow it, the images of a training batch would move too; the triplets of a bin deserve credit if they pull
+behind the network to follow it, images that are trained on would move too; the triplets of a bin deserve credit if they pull
 these images the same way (the inner product of two gradients, at a layer where it costs next to nothing).
 
-Dimensions: B batch, N images of the reward split, D embedding, K bins.
+Dimensions: B images that are trained on, N images of the reward split, D embedding, K bins.
 """
 
 from __future__ import annotations
@@ -66,11 +66,14 @@ class AlignedCurriculum:
         self,
         embeddings_ND: Tensor,
         labels_N: Tensor,
-        batch: tuple[Tensor, Tensor],
+        seen: tuple[Tensor, Tensor],
         loss_fn: nn.Module | None = None,
     ) -> dict[str, Any]:
-        """What `advance` needs besides the metrics: the credit of each bin and, last, of flipped triplets."""
-        embeddings_BD, labels_B = batch
+        """What `advance` needs besides the metrics: the credit of each bin and, last, of flipped triplets.
+
+        seen: embeddings and labels of images that are trained on, prepared like those of the reward split.
+        """
+        embeddings_BD, labels_B = seen
         rates_BD = improving_rates(embeddings_ND, labels_N, embeddings_BD)
         return {"credits": bin_credits(embeddings_BD, labels_B, rates_BD, self.distribution, loss_fn).tolist()}
 
@@ -118,9 +121,9 @@ class AlignedCurriculum:
 
 
 def improving_rates(embeddings_ND: Tensor, labels_N: Tensor, embeddings_BD: Tensor) -> Tensor:
-    """How fast each embedding of the batch moves when a linear map follows the gradient of the reward split's soft recall.
+    """How fast each of the B embeddings moves when a linear map follows the gradient of the reward split's soft recall.
 
-    For e -> normalise(A e), A = I: dJ/dA = G_DD, and the batch moves by (I - e e^T) G e; of root mean square 1.
+    For e -> normalise(A e), A = I: dJ/dA = G_DD, and an embedding moves by (I - e e^T) G e; of root mean square 1.
     """
     units_ND = F.normalize(embeddings_ND.detach().float(), dim=1)
     with torch.enable_grad():
@@ -138,7 +141,7 @@ def bin_credits(
 ) -> Tensor:
     """credits_(K + 1): how fast the loss of each bin's triplets falls at these rates, 0 for an empty bin; last, of flipped ones.
 
-    Every pair of the batch counts, not only what was drawn. Without a loss, how fast the pairs of a bin come apart.
+    Every pair of the images counts, not only what is drawn in a training. Without a loss, how fast the pairs of a bin come apart.
     """
     units_BD = F.normalize(embeddings_BD.detach().float(), dim=1).requires_grad_()
     distances_BB = pairwise_distances(units_BD.detach())

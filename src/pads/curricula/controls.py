@@ -21,15 +21,17 @@ import torch
 from torch import Tensor
 
 from pads.agents import Agent, Transition
-from pads.config import Config, call
-from pads.curricula.bandit import BanditCurriculum
+from pads.config import Config, Part
 from pads.curricula.fixed import FixedCurriculum
-from pads.curricula.learned import LearnedCurriculum, make_rule
+from pads.curricula.learned import LearnedCurriculum
 from pads.curricula.scheduled import ScheduledCurriculum
 from pads.errors import UserError
 from pads.runs import RunFolder
 from pads.sampling.bins import BinDistribution
 from pads.sampling.rules import BinRule
+
+OF_ANOTHER_RUN = ("policy", "freeze")
+"""Options of the learned curriculum with which it starts from a policy that is trained already."""
 
 # -- the learned curriculum with one thing taken away ------------------------------------------------------------------
 
@@ -104,7 +106,7 @@ def control(take_away: Callable[[LearnedCurriculum, int], None]) -> Callable[...
         return curriculum
 
     signature = inspect.signature(LearnedCurriculum, eval_str=True)
-    kept = [option for name, option in signature.parameters.items() if name not in ("policy", "freeze")]
+    kept = [option for name, option in signature.parameters.items() if name not in OF_ANOTHER_RUN]
     make.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]  # for the check of options
     return make
 
@@ -143,15 +145,15 @@ def adjustments(run: str | None, wanted_by: str) -> tuple[list[float], list[BinD
     if run is None:
         raise UserError(f"the curriculum {wanted_by!r} repeats another run: name it with curriculum.options.run=RUN.")
     folder = RunFolder.open(Path(run))
-    curriculum = folder.config.curriculum
-    if curriculum.name not in ("learned", "aligned", "bandit", "gap", *CONTROLS):
+    initial = initial_of(folder.config)
+    if initial is None:
+        name = folder.config.curriculum.name
         raise UserError(
-            f"{run} was trained with the curriculum {curriculum.name!r}: name a run of an adaptive curriculum as run."
+            f"{run} was trained with the curriculum {name!r}: name a run of an adaptive curriculum with bins as run."
         )
     figures = folder.metrics
     if figures is None:
         raise UserError(f"{run} is not finished: go on with `pads train --resume {run}` first.")
-    initial = initial_of(folder.config)
     starts, distributions = [0.0], [initial]
     events = folder.path / "events.jsonl"
     for line in events.read_text().splitlines() if events.exists() else ():  # a short run may have nothing to tell
@@ -167,9 +169,10 @@ def adjustments(run: str | None, wanted_by: str) -> tuple[list[float], list[BinD
     return starts, distributions
 
 
-def initial_of(config: Config) -> BinDistribution:
-    """The distribution that a run began with, whatever policy it started from."""
-    options = config.curriculum.options
-    if config.curriculum.name == "bandit":
-        return call(BanditCurriculum, options, "curriculum.options", seed=config.seed).distribution
-    return make_rule(options.get("bins") or {}).distribution
+def initial_of(config: Config) -> BinDistribution | None:
+    """The distribution that a run began with, whatever policy it started from; None if it adapted none."""
+    from pads.curricula import make_curriculum  # late, because this file's curricula are among those that it makes
+
+    own = {name: value for name, value in config.curriculum.options.items() if name not in OF_ANOTHER_RUN}
+    curriculum = make_curriculum(replace(config, curriculum=Part(config.curriculum.name, own)))
+    return getattr(curriculum.rule, "distribution", None) if curriculum.metrics else None

@@ -5,7 +5,7 @@ were: the gap between the two distances, both measured on evaluation crops, open
 against it is rho, the share of triplets with a true positive as the negative (R-Margin, Roth et al. 2020). So rho follows
 the gap: none while there is none, which lets the training begin at full speed, and more as it opens.
 
-Dimensions: B batch, N images of the reward split, D embedding.
+Dimensions: N images, D embedding.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class GapCurriculum:
         return self.rule.distribution
 
     def look(
-        self, embeddings_ND: Tensor, labels_N: Tensor, batch: tuple[Tensor, Tensor], loss_fn: nn.Module | None = None
+        self, embeddings_ND: Tensor, labels_N: Tensor, seen: tuple[Tensor, Tensor], loss_fn: nn.Module | None = None
     ) -> dict[str, Any]:
         """How far apart two images of a class are, of those that are trained on and of the reward split."""
         pairs = {
-            "trained_distance": positive_distance(*batch),
+            "trained_distance": positive_distance(*seen),
             "unseen_distance": positive_distance(embeddings_ND, labels_N),
         }
         return {name: float(value) for name, value in pairs.items()}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pads.config import Config, Data, Network, Optimiser, Part, Sampling, lookup
+from pads.curricula import is_adaptive
 from pads.recipes import (
     PAPER_BINS,
     RECIPES,
@@ -157,18 +158,11 @@ def changed(change: Change, **fields: Any) -> Change:
 
 def with_options(**options: Any) -> Change:
     """PADS with these options of its curriculum."""
-
-    def change(base: Config) -> Config:
-        config = pads(base)
-        return replace(config, curriculum=replace(config.curriculum, options={**config.curriculum.options, **options}))
-
-    return change
+    return lambda base: with_curriculum_options(pads(base), **options)
 
 
-def carried_policy(config: Config, run: Path) -> Config:
-    """Its trained policy, which goes on learning."""
-    options = {**config.curriculum.options, "policy": str(run)}
-    return replace(config, curriculum=replace(config.curriculum, options=options))
+def with_curriculum_options(config: Config, **options: Any) -> Config:
+    return replace(config, curriculum=replace(config.curriculum, options={**config.curriculum.options, **options}))
 
 
 def flipping(name: str, rho: float, **options: Any) -> Change:
@@ -185,13 +179,8 @@ def with_bins(**options: Any) -> Change:
     return with_options(bins={**PAPER_BINS, **options})
 
 
-def control(name: str) -> Change:
-    """PADS under one of its controls, which takes the same options."""
-    return with_control(name)
-
-
-def with_control(name: str, **options: Any) -> Change:
-    """The same, with these options."""
+def control(name: str, **options: Any) -> Change:
+    """PADS, with these options of its curriculum, under one of its controls, which takes the same."""
 
     def change(base: Config) -> Config:
         config = with_options(**options)(base)
@@ -211,10 +200,14 @@ def with_data(change: Change, **fields: Any) -> Change:
 # -- what is taken from another run -------------------------------------------------------------------------------------
 
 
+def carried_policy(config: Config, run: Path) -> Config:
+    """Its trained policy, which goes on learning."""
+    return with_curriculum_options(config, policy=str(run))
+
+
 def fixed_policy(config: Config, run: Path) -> Config:
     """Its trained policy, which learns no more."""
-    options = {**config.curriculum.options, "policy": str(run), "freeze": True}
-    return replace(config, curriculum=replace(config.curriculum, options=options))
+    return with_curriculum_options(carried_policy(config, run), freeze=True)
 
 
 def of_run(name: str) -> Callable[[Config, Path], Config]:
@@ -234,7 +227,8 @@ def same_positives(config: Config, run: Path) -> Config:
 
 
 def tuning(arm: Arm, config: Config) -> Sequence[Sequence[str]]:
-    return (arm.tune or TUNING.get(config.curriculum.name, tune_rate))(config)
+    usual = tune_frequency if is_adaptive(config) else tune_rate
+    return (arm.tune or TUNING.get(config.curriculum.name, usual))(config)
 
 
 def tune_frequency(config: Config) -> Sequence[Sequence[str]]:
@@ -265,13 +259,8 @@ def tune_rate(config: Config) -> Sequence[Sequence[str]]:
 
 
 TUNING: dict[str, Callable[[Config], Sequence[Sequence[str]]]] = {
-    "learned": tune_frequency,
-    "bandit": tune_frequency,
-    "random actions": tune_frequency,
-    "random reward": tune_frequency,
-    "frozen policy": tune_frequency,
     "distance-weighted": tune_cutoff,
     "linear": tune_schedule,
     "non-linear": tune_schedule,
 }
-"""By curriculum; the others are tuned by the learning rate of the network."""
+"""By curriculum; of the others, those that adapt are tuned by M, the rest by the learning rate of the network."""

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pads.config import Config
+from pads.curricula import is_adaptive
 from pads.display import make_console, say
 from pads.errors import UserError
 from pads.studies.arms import Study, base_config
@@ -65,8 +66,7 @@ def run_seconds(config: Config, rates: Rates) -> float | None:
         return None
     num_train, num_test = SIZES[config.data.name]
     train = num_train * (1 - config.data.selection_share) * (1 - config.data.reward_share)
-    is_adaptive = config.curriculum.name in ("learned", "bandit", "random actions", "random reward", "frozen policy")
-    rate = rates.adaptive if is_adaptive and config.adapt_every else rates.static
+    rate = rates.adaptive if config.adapt_every and is_adaptive(config) else rates.static
     evaluations = 4 + (config.num_epochs // config.test_curve_every if config.test_curve_every else 0)
     return config.num_epochs * train / rate + evaluations * num_test * FORWARD_SHARE / rates.static
 

@@ -33,7 +33,6 @@ from pads.studies.arms import (
     tune_rate,
     udist,
     with_bins,
-    with_control,
     with_data,
     with_options,
 )
@@ -485,7 +484,7 @@ ADAPTIVE = Study(
         Arm("slow-policy", with_options(agent_options={"learning_rate": 0.001})),
         Arm("floor", with_bins(floor=0.005)),
         Arm("bound", with_bins(bound=1.0)),
-        Arm("bound-random-reward", with_control("random reward", bins=HELD["bins"])),
+        Arm("bound-random-reward", control("random reward", bins=HELD["bins"])),
         # 2: a reward that carries information
         Arm("difference", with_options(reward_form="difference")),
         Arm("soft-recall", with_options(**INFORMED)),
@@ -506,7 +505,7 @@ ADAPTIVE = Study(
         Arm("fall", with_options(**{**HELD, **INFORMED, **SEES_THE_FALL})),
         Arm("gap", flipping("gap", 0.0, bins=PAPER_BINS)),
         Arm("gap-replayed", flipping("gap", 0.0, bins=PAPER_BINS), needs=Needs("gap", of_run("replayed"), "another")),
-        Arm("fall-random-actions", with_control("random actions", **{**HELD, **INFORMED, **SEES_THE_FALL})),
+        Arm("fall-random-actions", control("random actions", **{**HELD, **INFORMED, **SEES_THE_FALL})),
     ),
     reference="fixed-bins",
     notes=(
