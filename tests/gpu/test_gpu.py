@@ -92,7 +92,7 @@ def test_a_folded_network_rounds_no_more_than_the_plain_one() -> None:
     plain = results_in(network, images)
     network.compile(dynamic=False)
     results_in(network, images)
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile(acc_events=True) as profile:
         in_one = results_in(network, images)
     assert any("convolve_add_relu" in event.key for event in profile.key_averages())
     error, plain_error = ((found - exact).norm() / exact.norm() for found in (in_one, plain))
