@@ -3,7 +3,8 @@
     python tools/gather.py studies/adaptive-cub200 results/cub200-adaptive-screen --without-seconds
 
 Several folders may be given before the last. Written are seeds.csv, ARM.json (without the paths of the machine),
-adaptations.csv, training.csv, selection_curves.csv and test_curves.csv; claim.json and README.md are for a person to write.
+adaptations.csv, distributions.csv, training.csv, selection_curves.csv and test_curves.csv; claim.json and README.md are for
+a person to write. Of a run that was cut before its end, `--cut ARM-SEED` keeps config and curves, as the arm ARM-cut.
 """
 
 from __future__ import annotations
@@ -32,24 +33,43 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--without-seconds", action="store_true", help="for runs that shared their machine with other work"
     )
+    parser.add_argument(
+        "--cut", action="append", default=[], metavar="ARM-SEED", help="a run without a row whose curves are kept"
+    )
     options = parser.parse_args(arguments)
     for study in options.studies:
         if not (study / "seeds.csv").is_file() or not (study / "runs").is_dir():
             raise SystemExit(f"gather: {study} is no folder of a study: it has no seeds.csv or no runs/.")
-    gather(options.studies, options.results, with_seconds=not options.without_seconds)
+    for name in options.cut:
+        found = [study for study in options.studies if is_cut(study, name)]
+        if len(found) != 1:
+            raise SystemExit(
+                f"gather: --cut {name} needs one study with a run of that name and no row of it: {len(found)} do."
+            )
+    gather(options.studies, options.results, with_seconds=not options.without_seconds, cut=options.cut)
 
 
-def gather(studies: Sequence[Path], results: Path, *, with_seconds: bool = True) -> None:
+def gather(studies: Sequence[Path], results: Path, *, with_seconds: bool = True, cut: Sequence[str] = ()) -> None:
     results.mkdir(parents=True, exist_ok=True)
     seeds = [(study, row) for study in studies for row in ordered(study)]
-    runs = [(row, study / "runs" / f"{row['recipe']}-{row['seed']}") for study, row in seeds]
-    write(results / "seeds.csv", [row if with_seconds else {**row, "seconds": ""} for row, _ in runs])
+    write(results / "seeds.csv", [row if with_seconds else {**row, "seconds": ""} for _, row in seeds])
+    for study, recipe in dict.fromkeys((study, row["recipe"]) for study, row in seeds):
+        (results / f"{recipe}.json").write_text(without_paths((study / f"{recipe}.json").read_text()))
+    runs: list[tuple[Row, Path]] = [(row, study / "runs" / f"{row['recipe']}-{row['seed']}") for study, row in seeds]
+    for study, name in ((study, name) for name in cut for study in studies if is_cut(study, name)):
+        arm, _, seed = name.rpartition("-")
+        runs.append(({"recipe": f"{arm}-cut", "seed": seed}, study / "runs" / name))
+        (results / f"{arm}-cut.json").write_text(without_paths((study / f"{arm}.json").read_text()))
     write(results / "adaptations.csv", [named(row, each) for row, run in runs for each in adaptations(run)])
+    write(results / "distributions.csv", [named(row, each) for row, run in runs for each in distributions(run)])
     write(results / "training.csv", [named(row, each) for row, run in runs for each in training(run)])
     write(results / "selection_curves.csv", [named(row, each) for row, run in runs for each in selections(run)])
     write(results / "test_curves.csv", [named(row, each) for row, run in runs for each in test_curve(run)])
-    for study, recipe in dict.fromkeys((study, row["recipe"]) for study, row in seeds):
-        (results / f"{recipe}.json").write_text(without_paths((study / f"{recipe}.json").read_text()))
+
+
+def is_cut(study: Path, name: str) -> bool:
+    rows = {f"{row['recipe']}-{row['seed']}" for row in read_rows(study / "seeds.csv")}
+    return (study / "runs" / name).is_dir() and name not in rows
 
 
 def ordered(study: Path) -> list[dict[str, str]]:
@@ -77,9 +97,19 @@ def adaptations(run: Path) -> list[Row]:
     return rows
 
 
+def distributions(run: Path) -> list[Row]:
+    """The probability of each bin, whenever the selection split was measured."""
+    adjusted, rows = [event for event in events(run, "adaptation") if "distribution" in event], []
+    for measured in events(run, "selection"):
+        if before := [event["distribution"] for event in adjusted if event["step"] <= measured["step"]]:
+            bins = {f"bin_{number}": share for number, share in enumerate(before[-1], 1)}
+            rows.append({"step": measured["step"], "epoch": measured["epoch"], **bins})
+    return rows
+
+
 def training(run: Path) -> list[Row]:
-    """Of the triplets drawn: how many cost something, and how many had a negative of the anchor's class."""
-    names = ("step", "violation_share", "negative_of_class_share")
+    """Of the triplets drawn: how many cost something or had a negative of the anchor's class; how far the negatives were."""
+    names = ("step", "violation_share", "negative_of_class_share", "negative_distance")
     return [{name: event.get(name) for name in names} for event in events(run, "training")]
 
 

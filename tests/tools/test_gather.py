@@ -136,6 +136,48 @@ def test_a_folder_without_runs_is_refused_before_anything_is_written(tmp_path):
     assert not (tmp_path / "results").exists()
 
 
+def test_bins_are_kept_as_they_were_when_the_selection_split_was_measured(tmp_path):
+    events = [
+        selection(1, 0.4, 0.2),  # before the first adjustment
+        adaptation(15, distribution=[0.25, 0.75]),
+        adaptation(20, distribution=[0.5, 0.5]),
+        selection(2, 0.5, 0.25),
+        adaptation(25, distribution=[1.0, 0.0]),
+    ]
+    study = make_study(tmp_path / "study", {"pads": (events, CURVE), "udist": ([selection(1, 0.4, 0.2)], [])})
+    gather.gather([study], tmp_path / "results")
+    assert read(tmp_path / "results" / "distributions.csv") == [
+        {"recipe": "pads", "seed": "7", "step": "20", "epoch": "2", "bin_1": "0.5", "bin_2": "0.5"}
+    ]
+
+
+def with_a_cut_run(folder):
+    study = make_study(folder, {"pads": (LEARNED, CURVE), "larger-images": (LEARNED, CURVE)})
+    write_csv(study / "seeds.csv", [row for row in read(study / "seeds.csv") if row["recipe"] == "pads"])
+    return study
+
+
+def test_a_run_that_was_cut_keeps_its_curves_under_a_name_that_says_so(tmp_path):
+    study, results = with_a_cut_run(tmp_path / "study"), tmp_path / "results"
+    gather.main([str(study), str(results), "--cut", "larger-images-7"])
+    assert [row["recipe"] for row in read(results / "seeds.csv")] == ["pads"]
+    for name in ("selection_curves.csv", "test_curves.csv"):
+        assert [(row["recipe"], row["seed"]) for row in read(results / name)] == [
+            ("pads", "7"),
+            ("larger-images-cut", "7"),
+        ]
+    assert json.loads((results / "larger-images-cut.json").read_text())["data"]["root"] is None
+    assert not (results / "larger-images.json").exists()
+
+
+@pytest.mark.parametrize("name", ["pads-7", "larger-images-8", "typo"])
+def test_what_is_finished_or_not_there_is_not_taken_for_cut(tmp_path, name):
+    study = with_a_cut_run(tmp_path / "study")
+    with pytest.raises(SystemExit, match=f"--cut {name} needs one study"):
+        gather.main([str(study), str(tmp_path / "results"), "--cut", name])
+    assert not (tmp_path / "results").exists()
+
+
 # -- picks -------------------------------------------------------------------------------------------------------------
 
 
