@@ -21,11 +21,12 @@ from torch import Tensor
 
 from pads.choose import settled
 from pads.config import Config, Part, Sampling
+from pads.curricula import is_adaptive, make_curriculum
 from pads.data.benchmark import ImageList
 from pads.data.store import ImageStore, stored_shape
 from pads.data.views import Preprocessing, View, Views, even_batches, load_views
 from pads.evaluate import evaluate
-from pads.parts import build_optimiser, check, make_curriculum, pick_device, set_learning_rates, start_network
+from pads.parts import build_optimiser, check, pick_device, set_learning_rates, start_network
 from pads.recipes import with_pads
 from pads.runs import RunFolder
 from pads.runs.checkpoint import write_atomically
@@ -39,7 +40,7 @@ SKIPPED_WINDOWS = 2
 
 def bench(config: Config, *, num_steps: int = 600, images: int = 5864) -> dict[str, Any]:
     """The figures of `pads bench`: the network, batch and precision of a recipe, on its data or on noise."""
-    if config.curriculum.name == "learned":
+    if is_adaptive(config):
         config = replace(config, curriculum=Part("distance-weighted"), sampling=Sampling())
     check(config)
     device = pick_device(config.device)

@@ -19,8 +19,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pads.curricula import make_curriculum
 from pads.errors import missing_extra
-from pads.parts import make_curriculum
 from pads.sampling import BinDistribution, bin_distribution
 from pads.train import Watch
 

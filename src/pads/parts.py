@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pads.config import AUTO, Config, Optimiser, Sampling, lookup
-from pads.curricula import Curriculum, FixedCurriculum, build_curriculum
+from pads.curricula import Curriculum, FixedCurriculum, make_curriculum
 from pads.data import DATASETS
 from pads.data.augment import check_crop
 from pads.data.views import Views
@@ -66,12 +66,6 @@ def build_parts(config: Config, views: Views) -> tuple[EmbeddingNetwork, nn.Modu
 def make_loss(config: Config, num_classes: int) -> nn.Module:
     return build_loss(
         config.loss, num_classes=num_classes, embedding_size=config.network.embedding_dim, seed=config.seed
-    )
-
-
-def make_curriculum(config: Config) -> Curriculum:
-    return build_curriculum(
-        config.curriculum, dim=config.network.embedding_dim, recall_at=config.recall_at, seed=config.seed
     )
 
 

@@ -13,10 +13,10 @@ from statistics import mean
 from typing import Any
 
 from pads.config import Config, Optimiser
+from pads.curricula import make_curriculum
 from pads.curricula.controls import CONTROLS
 from pads.curricula.learned import make_rule
 from pads.errors import UserError
-from pads.parts import make_curriculum
 from pads.runs import RunFolder
 from pads.sampling import BinDistribution, bin_distribution
 
