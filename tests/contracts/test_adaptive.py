@@ -90,3 +90,11 @@ def test_its_run_can_be_repeated_from_the_distribution_that_it_began_with(part, 
     replayed.advance({}, 0.4)
     assert torch.equal(replayed.distribution.weights_K, last.rule.distribution.weights_K)
     assert replayed.distribution.rho == last.rule.distribution.rho
+
+
+@pytest.mark.parametrize("name", ["bins", "learned", "gap", "aligned", "bandit", "random actions"])
+def test_what_draws_by_u_dist_knows_the_dimension_of_the_run(name):
+    options = {"drawing": "distance-weighted"}
+    part = Part(name, options if name == "bins" else {"bins": options})
+    curriculum = build_curriculum(part, dim=64, recall_at=(1, 2, 4, 8), seed=0)
+    assert curriculum.rule.distribution.dim == 64

@@ -41,18 +41,19 @@ class AlignedCurriculum:
         rate: float = 0.3,
         average: float = 0.1,
         bound: float = 3.0,
+        dim: int = 128,
         seed: int = 0,
     ) -> None:
         """
         bins: options of the distribution, see `pads.bin_distribution`; with a `rho` there, that is adapted too.
         credit: "own"; or a control: "shuffled" among the bins, or "opposite".
         rate: of log p for a credit of one standard deviation. average: how much of the running credit is new each time.
-        bound: log p stays within this of the initial one.
+        bound: log p stays within this of the initial one. dim: D of the embedding.
         """
         check_choice("credit", credit, CREDITS)
         if rate <= 0 or not 0 < average <= 1 or bound <= 0:
             raise UserError("rate and bound must be above 0, and average above 0 and at most 1.")
-        self.rule = make_rule(bins or {})
+        self.rule = make_rule(bins or {}, dim)
         self.initial = self.distribution
         self.credit, self.rate, self.average, self.bound = credit, rate, average, bound
         self.generator = torch.Generator().manual_seed(seed)

@@ -50,6 +50,7 @@ class BanditCurriculum:
         forgetting: float = 0.99,
         baseline: float = 0.9,
         bins: Mapping[str, Any] | None = None,
+        dim: int = 128,
         seed: int = 0,
     ) -> None:
         """
@@ -59,13 +60,13 @@ class BanditCurriculum:
         prior: the standard deviation of a weight before anything is seen, where the reward's is 1: more explores longer.
         forgetting: what an observation still counts after one more adjustment.
         baseline: the same for the running mean and deviation that the change is compared with.
-        bins: options of the distribution but `initial` and `rho`, see `pads.bin_distribution`.
+        bins: options of the distribution but `initial` and `rho`, see `pads.bin_distribution`. dim: D of the embedding.
         """
         check_choice("choice", choice, CHOICES)
         check_metric_names([reward])
         check_rates(prior, forgetting, baseline)
         self.arms = make_arms(locations, widths, rhos)
-        self.distributions = [shape_of(arm, bins or {}) for arm in self.arms]
+        self.distributions = [shape_of(arm, bins or {}, dim) for arm in self.arms]
         self.described = describe(self.arms)
         self.choice, self.prior, self.forgetting, self.baseline = choice, prior, forgetting, baseline
         self.metrics: tuple[str, ...] = (reward,)
@@ -142,13 +143,13 @@ def make_arms(locations: Sequence[float], widths: Sequence[float], rhos: Sequenc
     return [Arm(float(a), float(b), float(c)) for a, b, c in itertools.product(locations, widths, rhos)]
 
 
-def shape_of(arm: Arm, options: Mapping[str, Any]) -> BinDistribution:
+def shape_of(arm: Arm, options: Mapping[str, Any], dim: int) -> BinDistribution:
     """The distribution of an arm: N(location, width) over the bins, and its rho."""
     taken = [name for name in ("initial", "rho") if name in options]
     if taken:
         raise UserError(f"the arms say what {taken[0]} is: leave it out of curriculum.options.bins.")
     initial = f"N({arm.location}, {arm.width})"
-    made = call(bin_distribution, options, "curriculum.options.bins", initial=initial, rho=arm.rho)
+    made = call(bin_distribution, options, "curriculum.options.bins", initial=initial, rho=arm.rho, dim=dim)
     if not made.interval[0] <= arm.location <= made.interval[1]:
         raise UserError(f"the location {arm.location} lies outside the bins, which cover {list(made.interval)}.")
     return made

@@ -28,17 +28,24 @@ class GapCurriculum:
     metrics: tuple[str, ...] = ("recall@1",)
 
     def __init__(
-        self, *, bins: Mapping[str, Any] | None = None, gain: float = 5.0, average: float = 0.2, limit: float = 0.45
+        self,
+        *,
+        bins: Mapping[str, Any] | None = None,
+        gain: float = 5.0,
+        average: float = 0.2,
+        limit: float = 0.45,
+        dim: int = 128,
     ) -> None:
         """
         bins: options of the distribution, see `pads.bin_distribution`; its `rho` is where this one starts (0).
         gain: rho for each unit of the gap: with 5, a fifth of the triplets where training pairs are 4 % closer than unseen ones.
         average: how much of the running gap is new each time.
         limit: of rho; from a half on, positives are pushed apart as often as pulled, and nothing is learned.
+        dim: D of the embedding.
         """
         if gain <= 0 or not 0 < average <= 1 or not 0 < limit <= 1:
             raise UserError("gain must be above 0, average and limit above 0 and at most 1.")
-        self.rule = make_rule({"rho": 0.0, **(bins or {})})
+        self.rule = make_rule({"rho": 0.0, **(bins or {})}, dim)
         self.gain, self.average, self.limit = gain, average, limit
         self.first: float | None = None
         self.running = 0.0

@@ -43,6 +43,7 @@ class LearnedCurriculum:
         history: int = 20,
         averages: Sequence[int] = (2, 8, 16, 32),
         recall_at: Sequence[int] = (1, 2, 4, 8),
+        dim: int = 128,
         reward: str = "recall@1+nmi",
         reward_form: str = "sign",
         adapt_rho: bool = False,
@@ -55,12 +56,13 @@ class LearnedCurriculum:
         bins: options of the distribution, see `pads.bin_distribution`.
         multipliers: {alpha, 1, beta}, the actions of each bin.
         state, history, averages: the composition of the training state s.
+        dim: D of the embedding.
         reward: e of Eq. 3: "recall@1+nmi", "recall@1", "nmi" or "soft-recall".
         reward_form: "sign" of the change of e, or "difference": the change against the earlier ones, in their spread.
         adapt_rho: the policy adapts the share of flipped triplets too, which starts at bins.rho.
         policy: a run folder whose trained policy this one starts from; with freeze, it stays as it is.
         """
-        self.rule = make_rule(bins or {})
+        self.rule = make_rule(bins or {}, dim)
         self.adapt_rho = adapt_rho
         if adapt_rho:
             check_rho(self.distribution.rho)
@@ -169,8 +171,8 @@ class LearnedCurriculum:
         self.changes.extend(state.get("changes", []))
 
 
-def make_rule(options: Mapping[str, Any]) -> BinRule:
-    return call(bins, options, "curriculum.options.bins")
+def make_rule(options: Mapping[str, Any], dim: int) -> BinRule:
+    return call(bins, options, "curriculum.options.bins", dim=dim)
 
 
 def check_rho(rho: float | None) -> None:

@@ -164,7 +164,7 @@ def bins_of(config: Config) -> BinDistribution | None:
     part = config.curriculum
     try:
         if part.name == "learned" or part.name in CONTROLS:  # as it starts, whatever policy it starts from
-            return make_rule(part.options.get("bins") or {}).distribution
+            return make_rule(part.options.get("bins") or {}, config.network.embedding_dim).distribution
         return getattr(make_curriculum(config).rule, "distribution", None)
     except UserError:
         return None

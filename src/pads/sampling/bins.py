@@ -17,7 +17,7 @@ from pads.errors import UserError
 
 TAILS = ("exclude", "clip low, drop high", "merge")
 EVALUATED_AT = ("centres", "shifted")
-DRAWINGS = ("bin then image", "weight per image")
+DRAWINGS = ("bin then image", "weight per image", "distance-weighted")
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,16 @@ class BinDistribution:
     """Bounds of the weights, which are then kept unnormalised as in the authors' code (1e-25, 1e25)."""
     drawing: str = "bin then image"
     """First a bin by p_k, renormalised over the occupied bins, then any image in it ("bin then image", the paper), or every
-    image weighs p_k, so that a bin is drawn in proportion to n_k p_k ("weight per image", the authors' code)."""
+    image weighs p_k, so that a bin is drawn in proportion to n_k p_k ("weight per image", the authors' code), or p_k times
+    its weight in U-dist ("distance-weighted"): with equal p_k this is U-dist itself."""
     rho: float | None = None
     """The share of triplets whose negative is a true positive, where a curriculum adapts it too; None: that of the draw."""
     bound: float | None = None
     """No p_k leaves [e^-bound, e^bound] times its initial value; None: they may go anywhere."""
     initial_K: Tensor | None = None
     """The initial p_k, where there is a bound to it."""
+    dim: int = 128
+    """D of the embedding, which U-dist depends on."""
 
     @property
     def num_bins(self) -> int:
@@ -166,6 +169,7 @@ def bin_distribution(
     drawing: str = "bin then image",
     rho: float | None = None,
     bound: float | None = None,
+    dim: int = 128,
 ) -> BinDistribution:
     """The initial distribution.
 
@@ -173,6 +177,7 @@ def bin_distribution(
     outside: the weight of a bin outside the emphasis, where 1 is the weight of a bin inside (the authors' code: 1e-15).
     evaluated_at: the point of a bin that decides; "shifted" is the authors' left edge + 2 / (K + 1), about one bin off.
     bound: however it is scaled, each p_k stays within [e^-bound, e^bound] times its initial value.
+    dim: D of the embedding; the drawing "distance-weighted" takes it from there.
     """
     low, high = check_interval(interval)
     if num_bins < 1:
@@ -199,7 +204,7 @@ def bin_distribution(
         weights_K = raised_to_floor(weights_K / weights_K.sum(), floor)
     initial_K = None if bound is None else weights_K
     limits = (clip[0], clip[1]) if clip is not None else None
-    return BinDistribution((low, high), weights_K, tails, floor, limits, drawing, rho, bound, initial_K)
+    return BinDistribution((low, high), weights_K, tails, floor, limits, drawing, rho, bound, initial_K, dim)
 
 
 def initial_weights(initial: str | Sequence[float], points_K: Tensor, outside: float) -> Tensor:

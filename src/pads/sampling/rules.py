@@ -101,11 +101,13 @@ class DistanceWeighted:
             raise UserError(f"cutoff is {self.cutoff}: it is a distance on the unit sphere, between 0 and 2.")
 
     def __call__(self, distances_BB: Tensor, candidates_BB: Tensor, positives_B: Tensor) -> Tensor:
-        log_lambda = -log_density(torch.tensor(self.cutoff), self.dim)
         if self.ignore_above is not None:
             candidates_BB = candidates_BB & (distances_BB <= self.ignore_above)
-        log_weights_BB = -log_density(distances_BB.clamp(self.cutoff, 1.99), self.dim)
-        return relative_weights(log_weights_BB.clamp(max=log_lambda.item()), candidates_BB)
+        return relative_weights(self.log_weights(distances_BB), candidates_BB)
+
+    def log_weights(self, distances_BB: Tensor) -> Tensor:
+        log_lambda = -log_density(torch.tensor(self.cutoff), self.dim)
+        return (-log_density(distances_BB.clamp(self.cutoff, 1.99), self.dim)).clamp(max=log_lambda.item())
 
 
 class BinRule:
@@ -113,6 +115,7 @@ class BinRule:
 
     def __init__(self, distribution: BinDistribution) -> None:
         self.distribution = distribution
+        self._u_dist = DistanceWeighted(distribution.dim) if distribution.drawing == "distance-weighted" else None
         self._log_p_K: Tensor | None = None
         self._rho: Tensor | None = None
 
@@ -139,6 +142,9 @@ class BinRule:
     def __call__(self, distances_BB: Tensor, candidates_BB: Tensor, positives_B: Tensor) -> Tensor:
         candidates_BB = candidates_BB & self.distribution.covers(distances_BB)
         bins_BB = self.distribution.bin_of(distances_BB)
+        if self._u_dist is not None:
+            log_weights_BB = self._u_dist.log_weights(distances_BB) + self.log_p_K(distances_BB.device)[bins_BB]
+            return relative_weights(log_weights_BB, candidates_BB)
         counts_BK = torch.zeros(len(bins_BB), self.distribution.num_bins, device=bins_BB.device)
         counts_BK.scatter_add_(1, bins_BB, candidates_BB.float())
         log_weights_BK = self.log_p_K(distances_BB.device).expand_as(counts_BK)

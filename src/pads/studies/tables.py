@@ -466,6 +466,15 @@ SEES_THE_FALL: dict[str, Any] = {
 }
 """The distribution is held near its start; the reward is no sign; the policy sees over-fitting, and may act on it."""
 
+BY_U_DIST = {"initial": "uniform", "drawing": "distance-weighted", "tails": "merge"}
+"""Bins that begin as U-dist itself."""
+
+
+def over_u_dist(name: str, **options: Any) -> Change:
+    """U-dist under its own margin loss, each bin of which a curriculum may weigh up or down by a factor of e."""
+    return lambda base: replace(udist(base), curriculum=Part(name, {"bins": {**BY_U_DIST, "bound": 1.0}, **options}))
+
+
 ADAPTIVE = Study(
     "adaptive",
     "ways beyond the paper to an adaptive sampler, beside the controls that it must beat (not in the paper)",
@@ -506,6 +515,10 @@ ADAPTIVE = Study(
         Arm("gap", flipping("gap", 0.0, bins=PAPER_BINS)),
         Arm("gap-replayed", flipping("gap", 0.0, bins=PAPER_BINS), needs=Needs("gap", of_run("replayed"), "another")),
         Arm("fall-random-actions", control("random actions", **{**HELD, **INFORMED, **SEES_THE_FALL})),
+        # from U-dist instead of the paper's initial distribution
+        Arm("udist-learned", over_u_dist("learned", **INFORMED)),
+        Arm("udist-random-actions", over_u_dist("random actions", **INFORMED)),
+        Arm("udist-gap", flipping("gap", 0.0, bins=BY_U_DIST)),
     ),
     reference="fixed-bins",
     notes=(
