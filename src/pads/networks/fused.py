@@ -83,12 +83,20 @@ def rectified(maps: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | Non
 def convolve_add_relu(
     maps: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, stride: int, padding: int
 ) -> Tensor:
+    return one_after_the_other(maps, weight, bias, shortcut, stride, padding)
+
+
+def one_after_the_other(
+    maps: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, stride: int, padding: int
+) -> Tensor:
     total = F.conv2d(maps, weight, bias.to(maps.dtype), stride, padding)
     return F.relu(total if shortcut is None else total + shortcut).contiguous(memory_format=torch.channels_last)
 
 
 @convolve_add_relu.register_kernel("cuda")
 def by_cudnn(maps: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, stride: int, padding: int) -> Tensor:
+    if torch.cuda.get_device_capability(maps.device) < (8, 0):  # older GPUs have no bfloat16 of their own
+        return one_after_the_other(maps, weight, bias, shortcut, stride, padding)
     places = (stride, stride), (padding, padding), (1, 1), 1
     if shortcut is None:
         return torch.cudnn_convolution_relu(maps, weight, bias.to(maps.dtype), *places)
