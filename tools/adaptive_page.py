@@ -20,6 +20,7 @@ from pads.studies.statistics import Estimate, difference, mean_and_sd, paired_di
 ROOT = Path(__file__).parent.parent
 RESULTS, PICTURES = ROOT / "results", ROOT / "docs" / "pictures"
 EMOJI, SERIES, SCREEN, FACTORS = "emoji-adaptive", "cub200-series-a", "cub200-adaptive-screen", "cub200-factors"
+FROM_U_DIST = "emoji-udist"
 ADAPT_EVERY = {EMOJI: 10, SERIES: 30, SCREEN: 30}
 
 WAYS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -71,7 +72,7 @@ def main() -> None:
     draw_collapse(PICTURES / "adaptive-collapse.png")
     draw_emoji(PICTURES / "adaptive-emoji.png")
     draw_cub(PICTURES / "adaptive-cub.png")
-    for table in (emoji_table(), cub_table(), factors_table()):
+    for table in (emoji_table(), udist_table(), cub_table(), factors_table()):
         print("\n".join(table), end="\n\n")
 
 
@@ -84,8 +85,8 @@ def figures(folder: str, recipe: str, column: str) -> dict[int, float]:
     return {int(row["seed"]): 100 * float(row[column]) for row in rows if row["recipe"] == recipe}
 
 
-def compared(arm: str, other: str, column: str = "selected_recall@1") -> Estimate:
-    return paired_difference(figures(EMOJI, arm, column), figures(EMOJI, other, column))
+def compared(arm: str, other: str, column: str = "selected_recall@1", folder: str = EMOJI) -> Estimate:
+    return paired_difference(figures(folder, arm, column), figures(folder, other, column))
 
 
 def curves(folder: str, name: str, recipe: str, x: str, y: str) -> list[Curve]:
@@ -115,6 +116,17 @@ def emoji_table() -> list[str]:
             to_fixed = "" if arm == "fixed-bins" else difference(compared(arm, "fixed-bins"))
             to_control = "; ".join(f"`{control}`: {difference(compared(arm, control))}" for control in controls)
             lines.append(f"| {way} | `{arm}` | {recall} | {precision} | {to_fixed} | {to_control} |")
+    return [unbroken(line) for line in lines]
+
+
+def udist_table() -> list[str]:
+    """The arms that begin from U-dist; `udist-gap` against each of the others."""
+    lines = ["| arm | R@1 | MAP@R | R@1 of `udist-gap` less it | MAP@R of `udist-gap` less it |", "|---|--:|--:|--:|--:|"]
+    for arm in dict.fromkeys(row["recipe"] for row in read_rows(RESULTS / FROM_U_DIST / "seeds.csv")):
+        columns = ("selected_recall@1", "selected_map@r")
+        means = (mean_and_sd(list(figures(FROM_U_DIST, arm, column).values())) for column in columns)
+        less = ("" if arm == "udist-gap" else difference(compared("udist-gap", arm, c, FROM_U_DIST)) for c in columns)
+        lines.append(f"| `{arm}` | {' | '.join((*means, *less))} |")
     return [unbroken(line) for line in lines]
 
 

@@ -20,7 +20,13 @@ def tool():
 
 
 @pytest.mark.parametrize(
-    ("table", "page"), [("emoji_table", "adaptive"), ("cub_table", "adaptive"), ("factors_table", "benchmarks")]
+    ("table", "page"),
+    [
+        ("emoji_table", "adaptive"),
+        ("udist_table", "adaptive"),
+        ("cub_table", "adaptive"),
+        ("factors_table", "benchmarks"),
+    ],
 )
 def test_the_pages_have_the_tables_of_the_evidence(tool, table, page):
     assert "\n".join(getattr(tool, table)()) in (ROOT / "docs" / f"{page}.md").read_text()
