@@ -121,7 +121,10 @@ def emoji_table() -> list[str]:
 
 def udist_table() -> list[str]:
     """The arms that begin from U-dist; `udist-gap` against each of the others."""
-    lines = ["| arm | R@1 | MAP@R | R@1 of `udist-gap` less it | MAP@R of `udist-gap` less it |", "|---|--:|--:|--:|--:|"]
+    lines = [
+        "| arm | R@1 | MAP@R | R@1 of `udist-gap` less it | MAP@R of `udist-gap` less it |",
+        "|---|--:|--:|--:|--:|",
+    ]
     for arm in dict.fromkeys(row["recipe"] for row in read_rows(RESULTS / FROM_U_DIST / "seeds.csv")):
         columns = ("selected_recall@1", "selected_map@r")
         means = (mean_and_sd(list(figures(FROM_U_DIST, arm, column).values())) for column in columns)
