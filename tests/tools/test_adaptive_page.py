@@ -1,6 +1,5 @@
 """docs/adaptive.md and docs/benchmarks.md show what tools/adaptive_page.py makes of the evidence, and no other numbers."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def tool():
-    spec = importlib.util.spec_from_file_location("adaptive_page", ROOT / "tools" / "adaptive_page.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def tool(load_tool):
+    return load_tool("adaptive_page")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """docs/benchmarks.md shows what the evidence of CARS196 and of the larger images says, and no other numbers."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,8 @@ PAGE = (ROOT / "docs" / "benchmarks.md").read_text()
 
 
 @pytest.fixture
-def tool(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    spec = importlib.util.spec_from_file_location("cars_page", ROOT / "tools" / "cars_page.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def tool(load_tool):
+    return load_tool("cars_page")
 
 
 def test_the_page_has_the_table_of_the_evidence(tool):

@@ -1,8 +1,6 @@
 """tools/learn_across.py: a policy is carried through a chain of runs and compared with a fresh one."""
 
 import csv
-import importlib.util
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +8,6 @@ import torch
 from pads.curricula import LearnedCurriculum
 from pads.runs import RunFolder
 
-TOOL = Path(__file__).parents[2] / "tools" / "learn_across.py"
 SMALL = [
     "data.image_size=16", "data.resize=18", "data.store_size=18", "data.classes_per_batch=4",
     "data.samples_per_class=2", "data.reward_share=0.2", "data.selection_share=0.2", "network.embedding_dim=8",
@@ -20,11 +17,8 @@ SMALL = [
 
 
 @pytest.fixture(scope="module")
-def tool():
-    spec = importlib.util.spec_from_file_location("learn_across", TOOL)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def tool(load_tool):
+    return load_tool("learn_across")
 
 
 @pytest.fixture(scope="module")

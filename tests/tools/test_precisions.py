@@ -1,8 +1,6 @@
 """tools/precisions.py: one run, measured in three precisions."""
 
-import importlib.util
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -10,7 +8,6 @@ from pads.config import with_settings
 from pads.recipes import RECIPES
 from pads.train import train
 
-TOOL = Path(__file__).parents[2] / "tools" / "precisions.py"
 SMALL = [
     "data.image_size=16",
     "data.resize=18",
@@ -33,10 +30,8 @@ def run(noisy_photos, tmp_path_factory):
     return train(with_settings(config, SMALL), tmp_path_factory.mktemp("runs") / "run")
 
 
-def test_the_figures_of_a_run_in_its_own_precision_are_its_own(run):
-    spec = importlib.util.spec_from_file_location("precisions", TOOL)
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
+def test_the_figures_of_a_run_in_its_own_precision_are_its_own(run, load_tool):
+    tool = load_tool("precisions")
     figures = tool.measured(run.path)
     assert list(figures) == ["float32", "tf32", "bfloat16"]
     own = run.metrics["test"]["trained"]

@@ -1,24 +1,18 @@
 """tools/regret.py: what the bandit loses in made-up worlds."""
 
-import importlib.util
 import random
-from pathlib import Path
 from statistics import fmean, pstdev
 
 import pytest
 
 from pads.curricula import BanditCurriculum
 
-TOOL = Path(__file__).parents[2] / "tools" / "regret.py"
 ARMS = BanditCurriculum().arms
 
 
 @pytest.fixture(scope="module")
-def tool():
-    spec = importlib.util.spec_from_file_location("regret", TOOL)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def tool(load_tool):
+    return load_tool("regret")
 
 
 def test_gains_are_in_standard_deviations_and_each_seed_is_another_world(tool):

@@ -3,7 +3,7 @@
 A batch norm with fixed statistics is a scale and a shift of each channel. The scale can be multiplied into the weights of
 the convolution before it, and the shift becomes its bias, which cuDNN adds, with the shortcut, before it writes the map for
 the first time. Weights, scales and shifts learn as before: their gradients go through the product. A step of ResNet-50
-spends most of its time on reading and writing maps, so this is worth a fifth of it.
+spends most of its time on reading and writing maps, so this is worth a sixth of it.
 
 It is done in a compiled bfloat16 network on an NVIDIA GPU; everywhere else the layers run one after the other, as written.
 """
