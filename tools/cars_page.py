@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from adaptive_page import PICTURES, curves, figures, in_points, mean_curve, plot
+from adaptive_page import PICTURES, curves, figures, in_points, mean_curve, plot, unbroken
 
 from pads.reports.figures import COLOURS, new_figure
 from pads.studies.statistics import difference, mean_and_sd, paired_difference
@@ -37,7 +37,7 @@ def table() -> list[str]:
             udist, pads = (figures(FOLDER, arm, f"{when}_{metric}") for arm in ARMS)
             means = " | ".join(mean_and_sd(list(each.values())) for each in (udist, pads))
             lines.append(f"| {name}, {words} | {means} | {difference(paired_difference(pads, udist))} |")
-    return lines
+    return [unbroken(line) for line in lines]
 
 
 def draw(path: Path) -> None:
