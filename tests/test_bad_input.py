@@ -221,6 +221,12 @@ def test_a_class_that_bad_images_leave_with_one_is_left_out(pads, photos, tmp_pa
     assert sum(size["images"] for size in sizes.values()) == 9 * 6
 
 
+def test_a_bench_of_no_steps_is_refused_and_writes_nothing(pads, tmp_path):
+    answer = pads("bench", "emoji-pads", "--steps", "0", "--out", tmp_path / "bench.json")
+    assert answer.code != 0 and "give at least 1" in answer.err
+    assert not (tmp_path / "bench.json").exists()
+
+
 def test_bad_images_that_leave_no_class_are_refused_even_so(pads, photos, tmp_path):
     for path in photos.glob("*/[1-5].png"):
         path.write_bytes(b"bad")

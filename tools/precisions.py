@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pads.data.views import load_views
+from pads.errors import UserError
 from pads.evaluate import evaluate
 from pads.parts import build_network, pick_device
 from pads.runs import RunFolder
@@ -30,7 +31,11 @@ def main() -> None:
     parser.add_argument("--data", help="where the images are now, if not where the run found them")
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
-    for precision, figures in measured(options.run, options.data, options.device).items():
+    try:
+        found = measured(options.run, options.data, options.device)
+    except UserError as error:
+        raise SystemExit(f"precisions: {error}") from error
+    for precision, figures in found.items():
         print(f"{precision:9}", "  ".join(f"{name} {100 * value:.2f}" for name, value in figures.items()), flush=True)
 
 

@@ -25,6 +25,7 @@ from pads.curricula import is_adaptive, make_curriculum
 from pads.data.benchmark import ImageList
 from pads.data.store import ImageStore, stored_shape
 from pads.data.views import Preprocessing, View, Views, even_batches, load_views
+from pads.errors import UserError
 from pads.evaluate import evaluate
 from pads.parts import build_optimiser, check, pick_device, set_learning_rates, start_network
 from pads.recipes import with_pads
@@ -40,6 +41,8 @@ SKIPPED_WINDOWS = 2
 
 def bench(config: Config, *, num_steps: int = 600, images: int = 5864) -> dict[str, Any]:
     """The figures of `pads bench`: the network, batch and precision of a recipe, on its data or on noise."""
+    if num_steps < 1:
+        raise UserError(f"--steps is {num_steps}: give at least 1, better some hundreds.")
     if is_adaptive(config):
         config = replace(config, curriculum=Part("distance-weighted"), sampling=Sampling())
     check(config)

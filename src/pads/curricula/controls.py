@@ -145,7 +145,8 @@ def adjustments(run: str | None, wanted_by: str) -> tuple[list[float], list[BinD
     if run is None:
         raise UserError(f"the curriculum {wanted_by!r} repeats another run: name it with curriculum.options.run=RUN.")
     folder = RunFolder.open(Path(run))
-    initial = initial_of(folder.config)
+    curriculum = as_it_began(folder.config)
+    initial: BinDistribution | None = getattr(curriculum.rule, "distribution", None) if curriculum.metrics else None
     if initial is None:
         name = folder.config.curriculum.name
         raise UserError(
@@ -169,10 +170,9 @@ def adjustments(run: str | None, wanted_by: str) -> tuple[list[float], list[BinD
     return starts, distributions
 
 
-def initial_of(config: Config) -> BinDistribution | None:
-    """The distribution that a run began with, whatever policy it started from; None if it adapted none."""
+def as_it_began(config: Config) -> Any:
+    """The curriculum with the distribution that a run began with, whatever policy it started from, which may be gone."""
     from pads.curricula import make_curriculum  # late, because this file's curricula are among those that it makes
 
     own = {name: value for name, value in config.curriculum.options.items() if name not in OF_ANOTHER_RUN}
-    curriculum = make_curriculum(replace(config, curriculum=Part(config.curriculum.name, own)))
-    return getattr(curriculum.rule, "distribution", None) if curriculum.metrics else None
+    return make_curriculum(replace(config, curriculum=Part(config.curriculum.name, own)))

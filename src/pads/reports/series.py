@@ -13,9 +13,7 @@ from statistics import mean
 from typing import Any
 
 from pads.config import Config, Optimiser
-from pads.curricula import make_curriculum
-from pads.curricula.controls import CONTROLS
-from pads.curricula.learned import make_rule
+from pads.curricula.controls import as_it_began
 from pads.errors import UserError
 from pads.runs import RunFolder
 from pads.sampling import BinDistribution, bin_distribution
@@ -161,11 +159,8 @@ def drawn_of(config: Config, events: list[dict[str, Any]]) -> dict[str, Any] | N
 
 def bins_of(config: Config) -> BinDistribution | None:
     """The initial distribution of the run's rule; None where the rule has no bins, or repeats a run that is gone."""
-    part = config.curriculum
     try:
-        if part.name == "learned" or part.name in CONTROLS:  # as it starts, whatever policy it starts from
-            return make_rule(part.options.get("bins") or {}, config.network.embedding_dim).distribution
-        return getattr(make_curriculum(config).rule, "distribution", None)
+        return getattr(as_it_began(config).rule, "distribution", None)
     except UserError:
         return None
 
