@@ -1,4 +1,4 @@
-"""tools/precisions.py: one run, measured in three precisions."""
+"""tools/precisions.py: trained runs, measured in three precisions."""
 
 from dataclasses import replace
 
@@ -32,8 +32,17 @@ def run(noisy_photos, tmp_path_factory):
 
 def test_the_figures_of_a_run_in_its_own_precision_are_its_own(run, load_tool):
     tool = load_tool("precisions")
-    figures = tool.measured(run.path)
-    assert list(figures) == ["float32", "tf32", "bfloat16"]
+    found = list(tool.measured([run.path, run.path]))
+    assert [precision for _, precision, _ in found] == ["float32", "float32", "tf32", "tf32", "bfloat16", "bfloat16"]
     own = run.metrics["test"]["trained"]
-    assert figures["float32"] == {name: own[name] for name in tool.METRICS}
-    assert figures["bfloat16"]["map@r"] == pytest.approx(own["map@r"], abs=0.1)
+    for path, precision, figures in found:
+        assert path == run.path
+        assert figures["map@r"] == pytest.approx(own["map@r"], abs=0.1 if precision == "bfloat16" else 0)
+    assert found[0][2] == {name: own[name] for name in tool.METRICS}
+
+
+def test_the_spread_is_that_of_the_paired_differences(load_tool):
+    tool = load_tool("precisions")
+    exact = [dict.fromkeys(tool.METRICS, value) for value in (0.5, 0.7)]
+    rounded = [dict.fromkeys(tool.METRICS, value) for value in (0.502, 0.696)]
+    assert tool.spread(rounded, exact).startswith("recall@1 -0.10 ± 0.42 (at most 0.40), recall@2")
