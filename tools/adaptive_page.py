@@ -65,7 +65,7 @@ CUB: dict[str, tuple[str, str]] = {
 }
 """The arms of the screen: what they are, and their line."""
 
-Curve = dict[int, float]
+Curve = Mapping[float, float]
 
 
 def main() -> None:
@@ -91,11 +91,15 @@ def compared(arm: str, other: str, column: str = "selected_recall@1", folder: st
 
 def curves(folder: str, name: str, recipe: str, x: str, y: str) -> list[Curve]:
     """One for each seed."""
-    made: dict[str, Curve] = {}
+    return list(curves_by_seed(folder, name, recipe, x, y).values())
+
+
+def curves_by_seed(folder: str, name: str, recipe: str, x: str, y: str) -> Mapping[int, Curve]:
+    made: dict[int, dict[float, float]] = {}
     for row in read_rows(RESULTS / folder / name):
         if row["recipe"] == recipe and row[y]:
-            made.setdefault(row["seed"], {})[int(row[x])] = float(row[y])
-    return list(made.values())
+            made.setdefault(int(row["seed"]), {})[int(row[x])] = float(row[y])
+    return made
 
 
 def mean_curve(several: Sequence[Curve]) -> Curve:
@@ -223,7 +227,7 @@ def draw_collapse(path: Path) -> None:
         figure.savefig(path, dpi=180)
 
 
-def plot(axes: Any, curve: Mapping[int, float], **look: Any) -> None:
+def plot(axes: Any, curve: Curve, **look: Any) -> None:
     axes.plot(list(curve), list(curve.values()), **look)
 
 

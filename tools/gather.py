@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def gather(studies: Sequence[Path], results: Path, *, with_seconds: bool = True, cut: Sequence[str] = ()) -> None:
     results.mkdir(parents=True, exist_ok=True)
-    seeds = [(study, row) for study in studies for row in ordered(study)]
+    seeds = ordered(studies)
     write(results / "seeds.csv", [row if with_seconds else {**row, "seconds": ""} for _, row in seeds])
     for study, recipe in dict.fromkeys((study, row["recipe"]) for study, row in seeds):
         (results / f"{recipe}.json").write_text(without_paths((study / f"{recipe}.json").read_text()))
@@ -72,14 +72,20 @@ def is_cut(study: Path, name: str) -> bool:
     return (study / "runs" / name).is_dir() and name not in rows
 
 
-def ordered(study: Path) -> list[dict[str, str]]:
-    """The rows of seeds.csv in the order of the study's arms, as its own table has them, then by seed."""
-    rows, about = read_rows(study / "seeds.csv"), study / "study.json"
-    names = list(dict.fromkeys(row["recipe"] for row in rows))
+def ordered(studies: Sequence[Path]) -> list[tuple[Path, dict[str, str]]]:
+    """The rows of every seeds.csv by arm and then by seed, whichever folders the runs of an arm are in."""
+    rows = [(study, row) for study in studies for row in read_rows(study / "seeds.csv")]
+    names = list(dict.fromkeys(name for study in studies for name in arms_run(study)))
+    return sorted(rows, key=lambda each: (names.index(each[1]["recipe"]), int(each[1]["seed"])))
+
+
+def arms_run(study: Path) -> list[str]:
+    """The arms that have a row, in the order of the study's own table."""
+    names, about = list(dict.fromkeys(row["recipe"] for row in read_rows(study / "seeds.csv"))), study / "study.json"
     if about.exists():
         arms = [arm.name for arm in STUDIES[json.loads(about.read_text())["study"]].arms]
         names.sort(key=[*arms, *names].index)  # a name that was given to older runs comes last
-    return sorted(rows, key=lambda row: (names.index(row["recipe"]), int(row["seed"])))
+    return names
 
 
 def events(run: Path, name: str) -> list[Row]:
@@ -89,17 +95,18 @@ def events(run: Path, name: str) -> list[Row]:
 
 def adaptations(run: Path) -> list[Row]:
     """Reward, perplexity, mean entropy of the policy and rho at each adjustment."""
-    rows = []
+    rows: list[Row] = []
     for event in events(run, "adaptation"):
         entropies = event.get("policy_entropies")
-        known = event | ({"policy_entropy": fmean(entropies)} if entropies else {})
+        known = {**event, **({"policy_entropy": fmean(entropies)} if entropies else {})}
         rows.append({"step": event["step"], **{name: known.get(name) for name in KEPT}})
     return rows
 
 
 def distributions(run: Path) -> list[Row]:
     """The probability of each bin, whenever the selection split was measured."""
-    adjusted, rows = [event for event in events(run, "adaptation") if "distribution" in event], []
+    adjusted = [event for event in events(run, "adaptation") if "distribution" in event]
+    rows: list[Row] = []
     for measured in events(run, "selection"):
         if before := [event["distribution"] for event in adjusted if event["step"] <= measured["step"]]:
             bins = {f"bin_{number}": share for number, share in enumerate(before[-1], 1)}

@@ -20,12 +20,12 @@ def load(name):
 gather, picks = load("gather"), load("picks")
 
 
-def make_study(folder, arms, *, study=None, paper_protocol=False):
-    """arms: by name, the events and test curve of seed 7."""
+def make_study(folder, arms, *, seed=7, study=None, paper_protocol=False):
+    """arms: by name, the events and test curve of the one seed."""
     (folder / "runs").mkdir(parents=True)
     rows = []
     for name, (events, curve) in arms.items():
-        run = folder / "runs" / f"{name}-7"
+        run = folder / "runs" / f"{name}-{seed}"
         run.mkdir()
         (run / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
         if curve:
@@ -35,7 +35,7 @@ def make_study(folder, arms, *, study=None, paper_protocol=False):
             "network": {"weights": "/somewhere/weights.safetensors"},
         }
         (folder / f"{name}.json").write_text(json.dumps(config))
-        rows.append({"recipe": name, "seed": 7, "selected_recall@1": 0.5, "seconds": 12.5})
+        rows.append({"recipe": name, "seed": seed, "selected_recall@1": 0.5, "seconds": 12.5})
     write_csv(folder / "seeds.csv", rows)
     if study:
         (folder / "study.json").write_text(json.dumps({"study": study}))
@@ -113,6 +113,20 @@ def test_rows_come_in_the_order_of_the_arms_and_then_of_the_folders(tmp_path):
     more = make_study(tmp_path / "more", {"aaa": (LEARNED, CURVE)})
     gather.gather([study, more], tmp_path / "results")
     assert [row["recipe"] for row in read(tmp_path / "results" / "seeds.csv")] == ["udist", "pads", "bandit", "aaa"]
+
+
+def test_runs_of_an_arm_stand_together_by_seed_whichever_folders_they_are_in(tmp_path):
+    both = {"udist": (LEARNED, CURVE), "pads": (LEARNED, CURVE)}
+    folders = [
+        make_study(tmp_path / "first", both, seed=3),
+        make_study(tmp_path / "second", {"pads": (LEARNED, CURVE)}, seed=10),
+        make_study(tmp_path / "third", dict(reversed(both.items())), seed=2),
+    ]
+    gather.gather(folders, tmp_path / "results")
+    expected = [("udist", "2"), ("udist", "3"), ("pads", "2"), ("pads", "3"), ("pads", "10")]
+    for name in ("seeds", "training", "adaptations", "selection_curves", "test_curves"):
+        rows = read(tmp_path / "results" / f"{name}.csv")
+        assert list(dict.fromkeys((row["recipe"], row["seed"]) for row in rows)) == expected
 
 
 def test_seconds_can_be_left_out_but_their_column_stays(tmp_path):
