@@ -101,7 +101,7 @@ def table(series: Series) -> list[str]:
 def runs_table(series: Series) -> list[str]:
     """Every run: R@1, what the policy did, and what was drawn in the last tenth of the training."""
     lines = [
-        "| run | R@1, selected (epoch) | R@1, last | R@1, best of every 20 (epoch) | bins in use at the end | mean reward "
+        "| arm, seed | R@1, selected (epoch) | R@1, last | R@1, best of every 20 (epoch) | bins in use at the end | mean reward "
         "| distance of the negatives | of the anchor's class | triplets that cost something |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
@@ -117,7 +117,7 @@ def runs_table(series: Series) -> list[str]:
         for y in ("negative_distance", "negative_of_class_share", "violation_share"):
             drawn = [*curves_by_seed(series.folder, "training.csv", arm, "step", y)[seed].values()]
             cells.append(f"{fmean(drawn[-(len(drawn) // 10) :]):.2f}")
-        lines.append(f"| {series.arms[arm]}, seed {seed} | {' | '.join(cells)} |")
+        lines.append(f"| {series.arms[arm]}\u00a0{seed} | {' | '.join(cells)} |")
     return lines
 
 
