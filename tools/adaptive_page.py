@@ -20,7 +20,7 @@ from pads.studies.statistics import Estimate, difference, mean_and_sd, paired_di
 ROOT = Path(__file__).parent.parent
 RESULTS, PICTURES = ROOT / "results", ROOT / "docs" / "pictures"
 EMOJI, SERIES, SCREEN, FACTORS = "emoji-adaptive", "cub200-series-a", "cub200-adaptive-screen", "cub200-factors"
-FROM_U_DIST = "emoji-udist"
+FROM_U_DIST, SIXTY = "emoji-udist", "emoji-60-epochs"
 ADAPT_EVERY = {EMOJI: 10, SERIES: 30, SCREEN: 30}
 
 WAYS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -65,6 +65,19 @@ CUB: dict[str, tuple[str, str]] = {
 }
 """The arms of the screen: what they are, and their line."""
 
+SIXTY_ARMS = {
+    "udist": ("U-dist, β 1.2", 0, "-"),
+    "udist-learned": ("the policy weighs U-dist, β 1.2", 2, "-"),
+    "udist-random-actions": ("random actions on U-dist, β 1.2", 2, "--"),
+    "udist-rho": ("U-dist, ρ 0.4, β 0.6", 5, "-"),
+    "udist-gap": ("U-dist, ρ by the gap, β 0.6", 3, "-"),
+    "udist-beta": ("U-dist, β 0.6", 3, "--"),
+    "fixed-bins": ("U[0.3, 0.7] never adapted, β 0.6", 6, "-"),
+    "pads": ("PADS, β 0.6", 1, "-"),
+    "random-actions": ("random actions, β 0.6", 1, "--"),
+}
+"""The arms of the longer runs on emoji: what they are, their colour and their line; a control has the colour of its arm."""
+
 Curve = Mapping[float, float]
 
 
@@ -72,7 +85,8 @@ def main() -> None:
     draw_collapse(PICTURES / "adaptive-collapse.png")
     draw_emoji(PICTURES / "adaptive-emoji.png")
     draw_cub(PICTURES / "adaptive-cub.png")
-    for table in (emoji_table(), udist_table(), cub_table(), factors_table()):
+    draw_sixty(PICTURES / "adaptive-emoji-60.png")
+    for table in (emoji_table(), udist_table(), sixty_table(), cub_table(), factors_table()):
         print("\n".join(table), end="\n\n")
 
 
@@ -134,6 +148,25 @@ def udist_table() -> list[str]:
         means = (mean_and_sd(list(figures(FROM_U_DIST, arm, column).values())) for column in columns)
         less = ("" if arm == "udist-gap" else difference(compared("udist-gap", arm, c, FROM_U_DIST)) for c in columns)
         lines.append(f"| `{arm}` | {' | '.join((*means, *less))} |")
+    return [unbroken(line) for line in lines]
+
+
+def sixty_table() -> list[str]:
+    """Six times as long: the test split over training, and what is left at the selected epoch."""
+    epochs = (10, 20, 40, 60)
+    lines = [
+        f"| arm | R@1 at epoch {', '.join(map(str, epochs))} | R@1, selected | MAP@R, selected | less `udist` "
+        "| less `random-actions` |",
+        "|---|---|--:|--:|--:|--:|",
+    ]
+    for arm in SIXTY_ARMS:
+        curve = mean_curve(curves(SIXTY, "test_curves.csv", arm, "epoch", "recall@1"))
+        columns = ("selected_recall@1", "selected_map@r")
+        means = (mean_and_sd(list(figures(SIXTY, arm, column).values())) for column in columns)
+        others = ("udist", "random-actions")
+        less = ("" if arm == other else difference(compared(arm, other, folder=SIXTY)) for other in others)
+        over_training = ", ".join(f"{100 * curve[epoch]:.1f}" for epoch in epochs)
+        lines.append(f"| `{arm}` | {over_training} | {' | '.join((*means, *less))} |")
     return [unbroken(line) for line in lines]
 
 
@@ -284,6 +317,19 @@ def draw_cub(path: Path) -> None:
         below.text(124, 0.4, "ρ 0.4, fixed", color=COLOURS[5], va="center", clip_on=False)
         below.text(124, 0.02, "ρ of the policy", color=COLOURS[4], va="center", clip_on=False)
         below.set(xlabel="epoch", ylabel="ρ", ylim=(0, 0.5), xlim=(0, 122))
+        figure.savefig(path, dpi=180)
+
+
+def draw_sixty(path: Path) -> None:
+    """The test split over the longer runs on emoji, mean of the seeds."""
+    with new_figure(7.4, 3.6) as (figure, _):
+        axes = figure.subplots()
+        for arm, (label, colour, dashes) in SIXTY_ARMS.items():
+            curve = in_points(mean_curve(curves(SIXTY, "test_curves.csv", arm, "epoch", "recall@1")))
+            look = {"color": COLOURS[colour], "linestyle": dashes, "linewidth": 1.6, "marker": "o", "markersize": 3}
+            plot(axes, curve, label=label, **look)
+        axes.set(xlabel="epoch", ylabel="test R@1, %", title="emoji, 60 epochs, mean of five seeds")
+        axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
         figure.savefig(path, dpi=180)
 
 

@@ -20,6 +20,7 @@ def tool(load_tool):
     [
         ("emoji_table", "adaptive"),
         ("udist_table", "adaptive"),
+        ("sixty_table", "adaptive"),
         ("cub_table", "adaptive"),
         ("factors_table", "benchmarks"),
     ],
@@ -31,12 +32,13 @@ def test_the_pages_have_the_tables_of_the_evidence(tool, table, page):
 def test_every_arm_that_was_run_is_shown(tool):
     shown = {arm for arms in tool.WAYS.values() for arm in arms}
     assert shown == {row["recipe"] for row in read_rows(tool.RESULTS / tool.EMOJI / "seeds.csv")}
+    assert set(tool.SIXTY_ARMS) == {row["recipe"] for row in read_rows(tool.RESULTS / tool.SIXTY / "seeds.csv")}
     assert set(tool.CUB) == {row["recipe"] for row in read_rows(tool.RESULTS / tool.SCREEN / "seeds.csv")}
     assert shown <= {arm.name for arm in STUDIES["adaptive"].arms}
 
 
 def test_the_pictures_are_drawn(tool, tmp_path):
-    for draw in (tool.draw_collapse, tool.draw_emoji, tool.draw_cub):
+    for draw in (tool.draw_collapse, tool.draw_emoji, tool.draw_cub, tool.draw_sixty):
         path = tmp_path / f"{draw.__name__}.png"
         draw(path)
         assert path.stat().st_size > 10_000
