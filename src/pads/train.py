@@ -122,6 +122,7 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
         update = CapturedStep(update_network, generator) if captured else update_network
         for epoch in range(step // steps_per_epoch, config.num_epochs):
             set_learning_rates(optimiser, config.optimiser, epoch)
+            tell_progress(loss_fn, epoch / config.num_epochs)
             views = views.at(epoch)
             batches = epoch_batches(config, views, epoch, steps_per_epoch)[step % steps_per_epoch :]
             for stored in views.train.stored_batches(batches, own):
@@ -166,6 +167,13 @@ def look_of(
     if look is None:
         return None
     return functools.partial(look, seen=views.team.on_first(*embed(network, views.seen)), loss_fn=loss_fn)
+
+
+def tell_progress(loss_fn: nn.Module, progress: float) -> None:
+    """To a loss that changes over the training."""
+    set_progress = getattr(loss_fn, "set_progress", None)
+    if set_progress is not None:
+        set_progress(progress)
 
 
 def batch_size(config: Config) -> int:

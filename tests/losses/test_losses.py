@@ -91,8 +91,22 @@ def test_beta_learns_or_stays_constant(batch, triplets):
     assert not constant.beta.requires_grad
 
 
+def test_a_boundary_rises_evenly_with_the_progress_and_then_stands(batch, triplets):
+    embeddings, labels = batch
+    rising = MarginLoss(num_classes=8, beta=0.6, rise=0.6, rise_until=0.5)
+    for progress, beta in ((0, 0.6), (0.125, 0.75), (0.25, 0.9), (0.5, 1.2), (0.9, 1.2), (0.25, 0.9)):
+        rising.set_progress(progress)
+        fixed = MarginLoss(num_classes=8, beta=beta)
+        assert rising(embeddings, labels, triplets).item() == pytest.approx(fixed(embeddings, labels, triplets).item())
+        assert rising.violations(embeddings, labels, triplets) == fixed.violations(embeddings, labels, triplets)
+    assert rising.beta.detach().allclose(torch.tensor(0.6))  # what is learned stays apart
+    assert list(rising.state_dict()) == list(MarginLoss().state_dict())
+
+
 def test_bad_options_are_refused():
     with pytest.raises(UserError, match="mean"):
         TripletLoss(reduction="median")
     with pytest.raises(UserError, match="at least one"):
         MarginLoss(num_classes=0)
+    with pytest.raises(UserError, match="share of the training"):
+        MarginLoss(rise=0.6, rise_until=0)

@@ -36,16 +36,39 @@ def mean_over_active(losses: Tensor) -> Tensor:
 class MarginLoss(nn.Module):
     """The mean over the active pairs; beta is a parameter with a learning rate of its own."""
 
-    def __init__(self, num_classes: int = 1, beta: float = 1.2, margin: float = 0.2, learn_beta: bool = True) -> None:
-        """num_classes: one beta for each class, indexed by the labels; with 1, one beta for all."""
+    risen: Tensor
+
+    def __init__(
+        self,
+        num_classes: int = 1,
+        beta: float = 1.2,
+        margin: float = 0.2,
+        learn_beta: bool = True,
+        rise: float = 0.0,
+        rise_until: float = 1 / 3,
+    ) -> None:
+        """
+        num_classes: one beta for each class, indexed by the labels; with 1, one beta for all.
+        rise: how far every boundary is raised, beside what it learns, in even steps until the share `rise_until` of the
+            training is over: a low boundary pulls classes together soon, a high one goes on to push them apart.
+        """
         super().__init__()
+        if not 0 < rise_until <= 1:
+            raise UserError(f"rise_until is {rise_until}: it is a share of the training, above 0 and at most 1.")
         if num_classes < 1:
             raise UserError(f"num_classes is {num_classes}: the margin loss needs at least one boundary.")
         self.margin = margin
         self.beta = nn.Parameter(torch.full((num_classes,), float(beta)), requires_grad=learn_beta)
+        self.rise, self.rise_until = rise, rise_until
+        self.register_buffer("risen", torch.zeros(()), persistent=False)  # follows from the progress alone
+
+    def set_progress(self, progress: float) -> None:
+        """How much of the training is over, from 0 to 1; in place, for a CUDA graph that goes on reading it."""
+        self.risen.fill_(self.rise * min(1.0, progress / self.rise_until))
 
     def boundaries(self, labels_B: Tensor, triplets: Tuples) -> Tensor:
-        return self.beta[labels_B[as_triplets(triplets).anchors]] if len(self.beta) > 1 else self.beta
+        beta = self.beta[labels_B[as_triplets(triplets).anchors]] if len(self.beta) > 1 else self.beta
+        return beta + self.risen if self.rise else beta
 
     def forward(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples) -> Tensor:
         positive_T, negative_T = pair_losses(embeddings_BD, triplets, self.boundaries(labels_B, triplets), self.margin)

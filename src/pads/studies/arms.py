@@ -129,8 +129,8 @@ def static(name: str, loss: Part, **sampling: Any) -> Change:
     return lambda base: replace(base, loss=loss, curriculum=Part(name), sampling=Sampling(**sampling))
 
 
-def margin(beta: float) -> Part:
-    return Part("margin", {"beta": beta})
+def margin(beta: float, **options: Any) -> Part:
+    return Part("margin", {"beta": beta, **options})
 
 
 def pads_margin(base: Config) -> Part:
