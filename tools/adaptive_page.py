@@ -66,6 +66,7 @@ CUB: dict[str, tuple[str, str]] = {
 """The arms of the screen: what they are, and their line."""
 
 SIXTY_ARMS = {
+    "udist-rise": ("U-dist, β rises from 0.6 by 0.6", 4, "-"),
     "udist": ("U-dist, β 1.2", 0, "-"),
     "udist-learned": ("the policy weighs U-dist, β 1.2", 2, "-"),
     "udist-random-actions": ("random actions on U-dist, β 1.2", 2, "--"),
