@@ -130,8 +130,9 @@ def test_a_run_with_every_option_of_the_learned_curriculum_is_the_same_to_the_bi
     assert {"divergence", "soft-recall", "rho_action"} <= adaptations[-1].keys()
 
 
-def test_a_run_with_a_rising_boundary_is_the_same_to_the_bit_after_a_kill(config, never_stopped, tmp_path):
-    config = replace(config, loss=replace(config.loss, options={**config.loss.options, "rise": 0.6, "rise_until": 1.0}))
+@pytest.mark.parametrize("rising", [{"rise_until": 1.0}, {"pace": 0.5}])
+def test_a_run_with_a_rising_boundary_is_the_same_to_the_bit_after_a_kill(config, never_stopped, tmp_path, rising):
+    config = replace(config, loss=replace(config.loss, options={**config.loss.options, "rise": 0.6, **rising}))
     whole, run = train(config, tmp_path / "whole"), tmp_path / "run"
     run_until_killed(lambda: train(config, run), torch.optim.Adam, "step", 13)  # inside an epoch
     assert_same(resume(run), whole)

@@ -103,6 +103,39 @@ def test_a_boundary_rises_evenly_with_the_progress_and_then_stands(batch, triple
     assert list(rising.state_dict()) == list(MarginLoss().state_dict())
 
 
+def test_a_self_paced_boundary_rises_as_triplets_cease_to_cost(batch, triplets):
+    embeddings, labels = batch
+    embeddings = torch.nn.functional.normalize(
+        torch.nn.functional.one_hot(labels, embeddings.shape[1]) + 0.1 * embeddings
+    )
+    loss = MarginLoss(num_classes=8, beta=0.6, rise=0.5, pace=0.04)
+    risen = 0.0
+    for _ in range(6):
+        costs = MarginLoss(num_classes=8, beta=0.6 + risen).violations(embeddings, labels, triplets).item()
+        loss(embeddings, labels, triplets)
+        risen = min(0.5, risen + 0.04 * (1 - costs))
+        assert loss.risen.item() == pytest.approx(risen, abs=1e-6)
+    assert 0 < risen < 0.5
+    loss.set_progress(0)
+    with torch.no_grad():  # neither what is told nor a look changes it
+        loss(embeddings, labels, triplets)
+    assert loss.risen.item() == pytest.approx(risen, abs=1e-6)
+    again = MarginLoss(num_classes=8, rise=0.5, pace=0.04)
+    again.load_state_dict(loss.state_dict())
+    assert again.risen == loss.risen
+
+
+def test_a_self_paced_boundary_stops_at_its_rise():
+    loss = MarginLoss(beta=0.1, margin=0.0, rise=0.2, pace=1.0)
+    embeddings, triplets = (
+        torch.tensor([[0.0], [0.0], [9.0]]),
+        (torch.tensor([0]), torch.tensor([1]), torch.tensor([2])),
+    )
+    for _ in range(3):
+        loss(embeddings, torch.tensor([0, 0, 1]), triplets)
+    assert loss.risen.item() == pytest.approx(0.2)
+
+
 def test_bad_options_are_refused():
     with pytest.raises(UserError, match="mean"):
         TripletLoss(reduction="median")
@@ -110,3 +143,5 @@ def test_bad_options_are_refused():
         MarginLoss(num_classes=0)
     with pytest.raises(UserError, match="share of the training"):
         MarginLoss(rise=0.6, rise_until=0)
+    with pytest.raises(UserError, match="needs both above 0"):
+        MarginLoss(pace=0.05)

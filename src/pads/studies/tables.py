@@ -482,6 +482,7 @@ ADAPTIVE = Study(
         Arm("udist", udist),
         Arm("udist-beta", static("distance-weighted", margin(0.6))),
         Arm("udist-rise", static("distance-weighted", margin(0.6, rise=0.6))),
+        Arm("udist-pace", static("distance-weighted", margin(0.6, rise=0.6, pace=0.05))),
         Arm("udist-rho", static("distance-weighted", margin(0.6), rho=0.4)),
         Arm("fixed-bins", lambda base: replace(pads(base), curriculum=Part("bins", PAPER_BINS))),
         Arm("fixed-bins-code", lambda base: replace(pads_code(base), curriculum=Part("bins", CODE_BINS))),
@@ -526,7 +527,8 @@ ADAPTIVE = Study(
     notes=(
         "The numbered ways are those of docs/adaptive.md; branches (way 5) are a tool, tools/branches.py.",
         "udist-beta is U-dist with the boundary of R-Margin and PADS, 0.6, and tells it apart from rho; udist-rise raises it "
-        "from 0.6 to 1.2 over the first third of the training, beside what it learns: nothing adapts in either.",
+        "from 0.6 to 1.2 over the first third of the training, beside what it learns: nothing adapts in either. udist-pace "
+        "raises it as triplets cease to cost.",
         "Arms that end in random-actions, random-reward, uniform, shuffled or opposite are the controls of the arm that "
         "they are named after.",
     ),
