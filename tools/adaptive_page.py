@@ -67,6 +67,7 @@ CUB: dict[str, tuple[str, str]] = {
 
 SIXTY_ARMS = {
     "udist-rise": ("U-dist, β rises from 0.6 by 0.6", 4, "-"),
+    "udist-pace": ("the same, self-paced", 4, "--"),
     "udist": ("U-dist, β 1.2", 0, "-"),
     "udist-learned": ("the policy weighs U-dist, β 1.2", 2, "-"),
     "udist-random-actions": ("random actions on U-dist, β 1.2", 2, "--"),
@@ -77,7 +78,7 @@ SIXTY_ARMS = {
     "pads": ("PADS, β 0.6", 1, "-"),
     "random-actions": ("random actions, β 0.6", 1, "--"),
 }
-"""The arms of the longer runs on emoji: what they are, their colour and their line; a control has the colour of its arm."""
+"""The arms of the longer runs on emoji: what they are, their colour and their line; a pair that belongs together has one colour."""
 
 Curve = Mapping[float, float]
 
@@ -87,7 +88,7 @@ def main() -> None:
     draw_emoji(PICTURES / "adaptive-emoji.png")
     draw_cub(PICTURES / "adaptive-cub.png")
     draw_sixty(PICTURES / "adaptive-emoji-60.png")
-    for table in (emoji_table(), udist_table(), sixty_table(), cub_table(), factors_table()):
+    for table in (emoji_table(), udist_table(), sixty_table(), pace_table(), cub_table(), factors_table()):
         print("\n".join(table), end="\n\n")
 
 
@@ -168,6 +169,23 @@ def sixty_table() -> list[str]:
         less = ("" if arm == other else difference(compared(arm, other, folder=SIXTY)) for other in others)
         over_training = ", ".join(f"{100 * curve[epoch]:.1f}" for epoch in epochs)
         lines.append(f"| `{arm}` | {over_training} | {' | '.join((*means, *less))} |")
+    return [unbroken(line) for line in lines]
+
+
+def pace_table() -> list[str]:
+    """The self-paced boundary against the others, in short runs and in longer ones."""
+    short = read_rows(RESULTS / FROM_U_DIST / "beta.csv")
+
+    def in_short_runs(arm: str) -> dict[int, float]:
+        later = {int(row["seed"]): 100 * float(row["selected_recall@1"]) for row in short if row["arm"] == arm}
+        return later if arm in ("udist-pace", "udist-rise") else figures(FROM_U_DIST, arm, "selected_recall@1")
+
+    own, own_60 = in_short_runs("udist-pace"), figures(SIXTY, "udist-pace", "selected_recall@1")
+    means = " | ".join(mean_and_sd(list(each.values())) for each in (own, own_60))
+    lines = ["| | 10 epochs | 60 epochs |", "|---|--:|--:|", f"| `udist-pace`, R@1 | {means} |"]
+    for arm in ("udist", "udist-rho", "fixed-bins", "random-actions", "pads", "udist-beta", "udist-rise"):
+        less = difference(paired_difference(own, in_short_runs(arm)))
+        lines.append(f"| less `{arm}` | {less} | {difference(compared('udist-pace', arm, folder=SIXTY))} |")
     return [unbroken(line) for line in lines]
 
 

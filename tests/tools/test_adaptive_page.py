@@ -21,6 +21,7 @@ def tool(load_tool):
         ("emoji_table", "adaptive"),
         ("udist_table", "adaptive"),
         ("sixty_table", "adaptive"),
+        ("pace_table", "adaptive"),
         ("cub_table", "adaptive"),
         ("factors_table", "benchmarks"),
     ],
