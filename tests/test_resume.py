@@ -137,6 +137,9 @@ def test_a_run_with_a_rising_boundary_is_the_same_to_the_bit_after_a_kill(config
     run_until_killed(lambda: train(config, run), torch.optim.Adam, "step", 13)  # inside an epoch
     assert_same(resume(run), whole)
     assert (run / "events.jsonl").read_bytes() != (never_stopped.path / "events.jsonl").read_bytes()
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    boundaries = [event["boundary"] for event in events if event["event"] == "training"]
+    assert boundaries[-1] > boundaries[0]
 
 
 def test_the_same_config_and_seed_give_the_same_bits_and_another_seed_does_not(config, never_stopped, tmp_path):

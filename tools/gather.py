@@ -115,8 +115,11 @@ def distributions(run: Path) -> list[Row]:
 
 
 def training(run: Path) -> list[Row]:
-    """Of the triplets drawn: how many cost something or had a negative of the anchor's class; how far the negatives were."""
-    names = ("step", "violation_share", "negative_of_class_share", "negative_distance")
+    """Of the triplets drawn: how many cost something or had a negative of the anchor's class; how far the negatives were.
+
+    And the mean boundary of a loss where it rises.
+    """
+    names = ("step", "violation_share", "negative_of_class_share", "negative_distance", "boundary")
     return [{name: event.get(name) for name in names} for event in events(run, "training")]
 
 

@@ -134,7 +134,7 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
                 watch("step", step, {})
 
                 if step % config.log_every == 0:
-                    record("training", step, drawn.summary(step))
+                    record("training", step, {**drawn.summary(step), **summary_of(loss_fn)})
 
                 # Alg. 1, "Update policy": every M steps the metrics on the reward split give state and reward
                 if config.adapt_every and step % config.adapt_every == 0:
@@ -174,6 +174,12 @@ def tell_progress(loss_fn: nn.Module, progress: float) -> None:
     set_progress = getattr(loss_fn, "set_progress", None)
     if set_progress is not None:
         set_progress(progress)
+
+
+def summary_of(loss_fn: nn.Module) -> Mapping[str, float]:
+    """What such a loss has come to, for the log."""
+    summary = getattr(loss_fn, "summary", None)
+    return summary() if summary is not None else {}
 
 
 def batch_size(config: Config) -> int:

@@ -85,6 +85,10 @@ class MarginLoss(nn.Module):
             self.risen.add_(self.pace * costless).clamp_(max=self.rise)
         return mean_over_active(torch.cat([positive_T, negative_T]))
 
+    def summary(self) -> dict[str, float]:
+        """For the log: the mean boundary, of one that rises."""
+        return {"boundary": (self.beta.mean() + self.risen).item()} if self.rise else {}
+
     def violations(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples) -> Tensor:
         """The share of triplets with an active pair."""
         positive_T, negative_T = pair_losses(embeddings_BD, triplets, self.boundaries(labels_B, triplets), self.margin)
