@@ -5,7 +5,6 @@ The loop in `fit` is Algorithm 1 of the paper. Names end in dimensions: B batch,
 
 from __future__ import annotations
 
-import functools
 import os
 import signal
 import threading
@@ -27,7 +26,7 @@ from pads.data import class_batches
 from pads.data.batches import rank_share
 from pads.data.views import Views, load_views
 from pads.errors import UserError
-from pads.evaluate import embed, evaluate, raw_pixels
+from pads.evaluate import embed, evaluate, evaluation_mode, raw_pixels
 from pads.networks import EmbeddingNetwork
 from pads.parts import (
     build_optimiser,
@@ -166,7 +165,13 @@ def look_of(
     look = getattr(curriculum, "look", None)
     if look is None:
         return None
-    return functools.partial(look, seen=views.team.on_first(*embed(network, views.seen)), loss_fn=loss_fn)
+    seen = views.team.on_first(*embed(network, views.seen))
+
+    def looked(embeddings_ND: Tensor, labels_N: Tensor) -> Mapping[str, Any]:
+        with evaluation_mode(loss_fn):  # a look is no step: a loss that learns from its calls does not from these
+            return look(embeddings_ND, labels_N, seen=seen, loss_fn=loss_fn)
+
+    return looked
 
 
 def tell_progress(loss_fn: nn.Module, progress: float) -> None:

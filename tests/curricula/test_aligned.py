@@ -158,6 +158,20 @@ def config(noisy_photos):
     return with_settings(replace(recipe, recipe="folder", data=data), SETTINGS)
 
 
+def test_a_look_is_no_step_for_the_loss(config, tmp_path, monkeypatch):
+    modes, forward = [], MarginLoss.forward
+
+    def noted(self, *arguments):
+        modes.append(self.training)
+        return forward(self, *arguments)
+
+    monkeypatch.setattr(MarginLoss, "forward", noted)
+    run = train(config, tmp_path / "run")
+    events = map(json.loads, (run.path / "events.jsonl").read_text().splitlines())
+    steps = max(event["step"] for event in events)
+    assert sum(modes) == steps < len(modes)
+
+
 def test_a_run_adapts_and_one_that_was_stopped_goes_on_to_the_bit(config, tmp_path):
     whole = train(config, tmp_path / "whole")
     events = map(json.loads, (whole.path / "events.jsonl").read_text().splitlines())

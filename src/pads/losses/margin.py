@@ -80,7 +80,7 @@ class MarginLoss(nn.Module):
 
     def forward(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples) -> Tensor:
         positive_T, negative_T = pair_losses(embeddings_BD, triplets, self.boundaries(labels_B, triplets), self.margin)
-        if self.pace is not None and torch.is_grad_enabled():
+        if self.pace is not None and self.training and torch.is_grad_enabled():
             costless = 1 - share((positive_T > 0) | (negative_T > 0))
             self.risen.add_(self.pace * costless).clamp_(max=self.rise)
         return mean_over_active(torch.cat([positive_T, negative_T]))
