@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import json
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +50,19 @@ def section(folder: Path) -> str:
     lines += ["```bash", claim["command"], "```", ""]
     for when, words in WHEN.items():
         if any(row[f"{when}_recall@1"] for row in rows):
-            lines += [f"**{words}**", "", *table(rows, recipes, when, claim), ""]
+            marked = {recipe for recipe in recipes if when == "selected" and selects_on_test(folder / f"{recipe}.json")}
+            lines += [f"**{words}**", "", *table(rows, recipes, when, claim, marked), ""]
     lines += [f"- {note}" for note in claim.get("notes", [])]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def table(rows: list[dict[str, str]], recipes: Sequence[str], when: str, claim: dict[str, Any]) -> list[str]:
+def selects_on_test(config: Path) -> bool:
+    return config.is_file() and json.loads(config.read_text())["data"].get("paper_protocol", False)
+
+
+def table(
+    rows: list[dict[str, str]], recipes: Sequence[str], when: str, claim: dict[str, Any], marked: Collection[str] = ()
+) -> list[str]:
     lines = [
         "| recipe | n | "
         + " | ".join(COLUMNS.values())
@@ -72,7 +79,8 @@ def table(rows: list[dict[str, str]], recipes: Sequence[str], when: str, claim: 
         compared = "" if recipe == claim["baseline"] else difference(compare(own, theirs, when))
         cells = [mean_and_sd(each) for each in values.values()]
         cells += [interval(estimate(values["recall@1"])), compared, str(paper), seconds]
-        lines.append(f"| `{recipe}` | {len(own)} | " + " | ".join(cells) + " |")
+        mark = " (test-selected)" if recipe in marked else ""
+        lines.append(f"| `{recipe}`{mark} | {len(own)} | " + " | ".join(cells) + " |")
     return lines
 
 

@@ -76,3 +76,17 @@ def test_a_run_that_was_cut_has_curves_and_no_final_figures():
     assert not any("larger-images" in row["recipe"] for row in read_rows(folder / "seeds.csv"))
     epochs = [int(row["epoch"]) for row in read_rows(folder / "selection_curves.csv") if row["recipe"].endswith("-cut")]
     assert max(epochs) == 70
+
+
+def test_what_was_picked_on_the_test_split_is_marked_so(tool):
+    """The claim, both tables and RESULTS.md say it, since nothing of all images was held back."""
+    folder, arm = tool.ALL_IMAGES
+    assert json.loads((tool.RESULTS / folder / f"{arm}.json").read_text())["data"]["paper_protocol"]
+    assert "test-selected" in json.loads((tool.RESULTS / folder / "claim.json").read_text())["claim"]
+    assert [line.split(" | ")[0].endswith("(test-selected)") for line in tool.all_images_table()[2:]] == [
+        True,
+        True,
+        False,
+    ]
+    rows = [line for line in (ROOT / "RESULTS.md").read_text().splitlines() if line.startswith(f"| `{arm}`")]
+    assert ["(test-selected)" in row for row in rows] == [True, False, False]
