@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent
 RESULTS, PICTURES = ROOT / "results", ROOT / "docs" / "pictures"
 EMOJI, SERIES, SCREEN, FACTORS = "emoji-adaptive", "cub200-series-a", "cub200-adaptive-screen", "cub200-factors"
 FROM_U_DIST, SIXTY = "emoji-udist", "emoji-60-epochs"
+CUB_SERIES, CUB_ARMS_RUN = "cub200-series-b", "cub200-adaptive"
 ADAPT_EVERY = {EMOJI: 10, SERIES: 30, SCREEN: 30}
 
 WAYS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -80,6 +81,16 @@ SIXTY_ARMS = {
 }
 """The arms of the longer runs on emoji: what they are, their colour and their line; a pair that belongs together has one colour."""
 
+CUB_ARMS = {
+    "udist-pace": (CUB_ARMS_RUN, "U-dist, β self-paced from 0.6", 4, "--"),
+    "udist-rho": (CUB_ARMS_RUN, "U-dist, ρ 0.4, β 0.6", 5, "-"),
+    "udist-gap": (CUB_ARMS_RUN, "U-dist, ρ by the gap, β 0.6", 3, "-"),
+    "udist-beta": (CUB_ARMS_RUN, "U-dist, β 0.6", 3, "--"),
+    "cub200-margin-udist": (CUB_SERIES, "U-dist, β 1.2 (Series B)", 0, "-"),
+    "cub200-margin-pads": (CUB_SERIES, "PADS, β 0.6 (Series B)", 1, "-"),
+}
+"""The arms on CUB with more than one seed: their folder, what they are, their colour and their line."""
+
 Curve = Mapping[float, float]
 
 
@@ -88,8 +99,9 @@ def main() -> None:
     draw_emoji(PICTURES / "adaptive-emoji.png")
     draw_cub(PICTURES / "adaptive-cub.png")
     draw_sixty(PICTURES / "adaptive-emoji-60.png")
-    for table in (emoji_table(), udist_table(), sixty_table(), pace_table(), cub_table(), factors_table()):
-        print("\n".join(table), end="\n\n")
+    draw_cub_arms(PICTURES / "adaptive-cub-arms.png")
+    for make in (emoji_table, udist_table, sixty_table, pace_table, cub_arms_table, cub_table, factors_table):
+        print("\n".join(make()), end="\n\n")
 
 
 # -- what the evidence says --------------------------------------------------------------------------------------------
@@ -187,6 +199,44 @@ def pace_table() -> list[str]:
         less = difference(paired_difference(own, in_short_runs(arm)))
         lines.append(f"| less `{arm}` | {less} | {difference(compared('udist-pace', arm, folder=SIXTY))} |")
     return [unbroken(line) for line in lines]
+
+
+def cub_arms_table() -> list[str]:
+    """The candidate on CUB against each of the others, over the seeds that all of them have."""
+    epochs = range(20, 101, 20)
+    lines = [
+        f"| arm | R@1 at epoch {', '.join(map(str, epochs))} | R@1, selected | MAP@R, selected | R@1 of `udist-pace` less it "
+        "| MAP@R of `udist-pace` less it |",
+        "|---|---|--:|--:|--:|--:|",
+    ]
+    columns = ("selected_recall@1", "selected_map@r")
+    own = [in_common(CUB_ARMS_RUN, "udist-pace", column) for column in columns]
+    for arm, (folder, *_) in CUB_ARMS.items():
+        curve = in_points(mean_curve(cub_curves(arm)))
+        found = [in_common(folder, arm, column) for column in columns]
+        means = [mean_and_sd(list(each.values())) for each in found]
+        less = [
+            "" if arm == "udist-pace" else difference(paired_difference(*pair)) for pair in zip(own, found, strict=True)
+        ]
+        over_training = ", ".join(f"{curve[epoch]:.1f}" for epoch in epochs)
+        lines.append(f"| `{arm.removeprefix('cub200-margin-')}` | {over_training} | {' | '.join((*means, *less))} |")
+    return [unbroken(line) for line in lines]
+
+
+def common_seeds() -> set[int]:
+    """Those of every arm on CUB."""
+    of_arms = (set(figures(folder, arm, "last_recall@1")) for arm, (folder, *_) in CUB_ARMS.items())
+    return set.intersection(*of_arms)
+
+
+def in_common(folder: str, arm: str, column: str) -> dict[int, float]:
+    return {seed: value for seed, value in figures(folder, arm, column).items() if seed in common_seeds()}
+
+
+def cub_curves(arm: str) -> list[Curve]:
+    """R@1 on the test split over the first 100 epochs, for each of the common seeds."""
+    by_seed = curves_by_seed(CUB_ARMS[arm][0], "test_curves.csv", arm, "epoch", "recall@1")
+    return [{x: y for x, y in by_seed[seed].items() if x <= 100} for seed in sorted(common_seeds())]
 
 
 def unbroken(line: str) -> str:
@@ -349,6 +399,22 @@ def draw_sixty(path: Path) -> None:
             plot(axes, curve, label=label, **look)
         axes.set(xlabel="epoch", ylabel="test R@1, %", title="emoji, 60 epochs, mean of five seeds")
         axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+        figure.savefig(path, dpi=180)
+
+
+def draw_cub_arms(path: Path) -> None:
+    """The test split over training on CUB: each run thin, the means thick."""
+    with new_figure(7.4, 3.6) as (figure, _):
+        axes = figure.subplots()
+        for arm, (_, label, colour, dashes) in CUB_ARMS.items():
+            several = [in_points(curve) for curve in cub_curves(arm)]
+            look = {"color": COLOURS[colour], "linestyle": dashes}
+            for curve in several:
+                plot(axes, curve, linewidth=0.5, alpha=0.5, **look)
+            plot(axes, mean_curve(several), linewidth=1.8, marker="o", markersize=3, label=label, **look)
+        seeds = ", ".join(map(str, sorted(common_seeds())))
+        axes.set(xlabel="epoch", ylabel="test R@1, %", title=f"CUB200-2011, 256 pixels, seeds {seeds} and their means")
+        axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5), handlelength=3.5)
         figure.savefig(path, dpi=180)
 
 

@@ -22,6 +22,7 @@ def tool(load_tool):
         ("udist_table", "adaptive"),
         ("sixty_table", "adaptive"),
         ("pace_table", "adaptive"),
+        ("cub_arms_table", "adaptive"),
         ("cub_table", "adaptive"),
         ("factors_table", "benchmarks"),
     ],
@@ -36,10 +37,17 @@ def test_every_arm_that_was_run_is_shown(tool):
     assert set(tool.SIXTY_ARMS) == {row["recipe"] for row in read_rows(tool.RESULTS / tool.SIXTY / "seeds.csv")}
     assert set(tool.CUB) == {row["recipe"] for row in read_rows(tool.RESULTS / tool.SCREEN / "seeds.csv")}
     assert shown <= {arm.name for arm in STUDIES["adaptive"].arms}
+    run_there = {row["recipe"] for row in read_rows(tool.RESULTS / tool.CUB_ARMS_RUN / "seeds.csv")}
+    assert run_there == {arm for arm, (folder, *_) in tool.CUB_ARMS.items() if folder == tool.CUB_ARMS_RUN}
+
+
+def test_arms_on_cub_are_compared_over_the_seeds_that_all_of_them_have(tool):
+    assert tool.common_seeds() == {0, 1, 2}
+    assert all(len(tool.cub_curves(arm)) == 3 for arm in tool.CUB_ARMS)
 
 
 def test_the_pictures_are_drawn(tool, tmp_path):
-    for draw in (tool.draw_collapse, tool.draw_emoji, tool.draw_cub, tool.draw_sixty):
+    for draw in (tool.draw_collapse, tool.draw_emoji, tool.draw_cub, tool.draw_sixty, tool.draw_cub_arms):
         path = tmp_path / f"{draw.__name__}.png"
         draw(path)
         assert path.stat().st_size > 10_000
