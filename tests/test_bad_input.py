@@ -101,7 +101,7 @@ def photos(untouched_photos, tmp_path) -> Path:
 def untouched_run(untouched_photos, tmp_path_factory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "finished"
     with pytest.raises(SystemExit) as left:
-        main(["train", "folder", "--data", str(untouched_photos), "--run", str(run), "--plain", *settings()])
+        main(["train", "folder-pads", "--data", str(untouched_photos), "--run", str(run), "--plain", *settings()])
     assert left.value.code == 0
     return run
 
@@ -350,7 +350,7 @@ def test_bad_images_in_a_csv_with_queries_leave_only_queries_that_can_be_answere
 )
 def test_a_setting_that_cannot_work_is_refused_and_leaves_no_run(pads, untouched_photos, tmp_path, setting, words):
     run = tmp_path / "run"
-    check_refused(pads("train", "folder", "--data", untouched_photos, "--run", run, *settings(setting)), *words)
+    check_refused(pads("train", "folder-pads", "--data", untouched_photos, "--run", run, *settings(setting)), *words)
     assert not run.exists()
 
 
@@ -521,7 +521,7 @@ def test_a_full_disk_costs_no_checkpoint(pads, untouched_photos, untouched_run, 
     run = tmp_path / "run"
     with monkeypatch.context() as patched:
         full_at(patched, name, number)
-        answer = pads("train", "folder", "--data", untouched_photos, "--run", run, "--plain", *settings())
+        answer = pads("train", "folder-pads", "--data", untouched_photos, "--run", run, "--plain", *settings())
     check_refused(answer, "the disk is full", name, "--resume")
     assert not list(run.rglob("*.partial"))
     if name == "step-":

@@ -59,7 +59,7 @@ def photos(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def finished(photos, tmp_path_factory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "finished run"
-    arguments = ["train", "folder", "--data", str(photos), "--run", str(run), "--seed", "3", "--tensorboard"]
+    arguments = ["train", "folder-pads", "--data", str(photos), "--run", str(run), "--seed", "3", "--tensorboard"]
     with pytest.raises(SystemExit) as left:
         main([*arguments, "--set", "num_epochs=2", *SETTINGS])
     assert left.value.code == 0
@@ -144,7 +144,7 @@ def test_training_ends_with_the_table_the_protocol_and_the_place(capsys, photos,
 
 def test_options_reach_the_config_of_the_run(finished, photos):
     config = from_json((finished / "config.json").read_text())
-    assert (config.recipe, config.seed, config.num_epochs) == ("folder", 3, 2)
+    assert (config.recipe, config.seed, config.num_epochs) == ("folder-pads", 3, 2)
     assert config.data.root == str(photos)
     assert json.loads((finished / "environment.json").read_text())["command"]
 

@@ -44,8 +44,8 @@ def photos(noisy_photos) -> Path:
 
 @pytest.fixture(scope="module")
 def config(photos) -> Config:
-    recipe = RECIPES["folder"]()
-    return with_settings(replace(recipe, recipe="folder", data=replace(recipe.data, root=str(photos))), SETTINGS)
+    recipe = RECIPES["folder-pads"]()
+    return with_settings(replace(recipe, recipe="folder-pads", data=replace(recipe.data, root=str(photos))), SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +165,9 @@ def test_the_command_survives_sigkill_and_sigint(photos, config, never_stopped, 
     run, settings = tmp_path / "run", [word for setting in SETTINGS for word in ("--set", setting)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        command("train", "folder", "--data", str(photos), "--run", str(run), "--no-report", "--no-index", *settings),
+        command(
+            "train", "folder-pads", "--data", str(photos), "--run", str(run), "--no-report", "--no-index", *settings
+        ),
         env=environment,
         stdout=subprocess.DEVNULL,
     )

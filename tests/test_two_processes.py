@@ -81,8 +81,8 @@ def photos(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def config(photos) -> Config:
-    recipe = RECIPES["folder"]()
-    config = with_settings(replace(recipe, recipe="folder", data=replace(recipe.data, root=str(photos))), SETTINGS)
+    recipe = RECIPES["folder-pads"]()
+    config = with_settings(replace(recipe, recipe="folder-pads", data=replace(recipe.data, root=str(photos))), SETTINGS)
     return settled(config, torch.device("cpu"), nobody)
 
 
@@ -293,14 +293,16 @@ def assert_the_same(run: Path, reference: Path) -> None:
 
 @pytest.fixture(scope="module")
 def live(config) -> Config:
-    """Batch norms that learn their statistics, and a rate that moves them."""
-    return with_settings(config, ["network.frozen_batch_norm=false", "optimiser.learning_rate=1e-3"])
+    """Batch norms that learn their statistics, a boundary that paces itself, and a rate that moves them."""
+    pace = ["loss.options.margin=-0.1", "loss.options.rise=0.6", "loss.options.pace=0.05"]  # some triplets cost nothing
+    return with_settings(config, ["network.frozen_batch_norm=false", "optimiser.learning_rate=1e-3", *pace])
 
 
 @pytest.fixture(scope="module")
 def live_by_two(live, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     together(2, lambda rank: train(live, folder / "run") and None, folder)
+    assert events(folder / "run", "training")[7]["violation_share"] < 1  # the step that is killed moves the boundary
     return folder / "run"
 
 
@@ -561,7 +563,7 @@ def finished(process: subprocess.Popen) -> tuple[str, str]:
 
 def arguments_of(photos: Path, run: Path) -> list[str]:
     settings = [word for setting in SETTINGS for word in ("--set", setting)]
-    return ["train", "folder", "--data", str(photos), "--run", str(run), *settings]
+    return ["train", "folder-pads", "--data", str(photos), "--run", str(run), *settings]
 
 
 def wait_for_steps(run: Path, number: int, process: subprocess.Popen) -> None:
@@ -597,7 +599,7 @@ def test_torchrun_with_a_killed_process_then_ctrl_c_then_to_the_end(photos, by_t
     process = torchrun(2, "--", str(script), *arguments_of(photos, run))
     out, err = finished(process)
     assert process.returncode != 0
-    assert out.count("training folder, seed 0") == 1  # only the first process shows what it does
+    assert out.count("training folder-pads, seed 0") == 1  # only the first process shows what it does
     assert err.count("Stopped: another process of this run has ended or does not answer") == 1
     assert f"; saved at step 5 of 20, go on with: pads train --resume {run}" in err
     assert err.count("Traceback") == 1  # torchrun's own

@@ -20,7 +20,7 @@ from pads.studies.statistics import Estimate, difference, mean_and_sd, paired_di
 ROOT = Path(__file__).parent.parent
 RESULTS, PICTURES = ROOT / "results", ROOT / "docs" / "pictures"
 EMOJI, SERIES, SCREEN, FACTORS = "emoji-adaptive", "cub200-series-a", "cub200-adaptive-screen", "cub200-factors"
-FROM_U_DIST, SIXTY = "emoji-udist", "emoji-60-epochs"
+FROM_U_DIST, SCHEDULED, SIXTY = "emoji-udist", "emoji-27-epochs", "emoji-60-epochs"
 CUB_SERIES, CUB_ARMS_RUN = "cub200-series-b", "cub200-adaptive"
 ADAPT_EVERY = {EMOJI: 10, SERIES: 30, SCREEN: 30}
 
@@ -185,19 +185,25 @@ def sixty_table() -> list[str]:
 
 
 def pace_table() -> list[str]:
-    """The self-paced boundary against the others, in short runs and in longer ones."""
+    """The self-paced boundary against the others: in short runs, with the recipe's schedule, and in longer ones."""
     short = read_rows(RESULTS / FROM_U_DIST / "beta.csv")
 
     def in_short_runs(arm: str) -> dict[int, float]:
         later = {int(row["seed"]): 100 * float(row["selected_recall@1"]) for row in short if row["arm"] == arm}
         return later if arm in ("udist-pace", "udist-rise") else figures(FROM_U_DIST, arm, "selected_recall@1")
 
-    own, own_60 = in_short_runs("udist-pace"), figures(SIXTY, "udist-pace", "selected_recall@1")
-    means = " | ".join(mean_and_sd(list(each.values())) for each in (own, own_60))
-    lines = ["| | 10 epochs | 60 epochs |", "|---|--:|--:|", f"| `udist-pace`, R@1 | {means} |"]
+    def in_each(arm: str) -> list[dict[int, float]]:
+        return [in_short_runs(arm), *(figures(folder, arm, "selected_recall@1") for folder in (SCHEDULED, SIXTY))]
+
+    own = in_each("udist-pace")
+    lines = [
+        "| | 10 epochs | 27 epochs, scheduled | 60 epochs |",
+        "|---|--:|--:|--:|",
+        "| `udist-pace`, R@1 | " + " | ".join(mean_and_sd(list(each.values())) for each in own) + " |",
+    ]
     for arm in ("udist", "udist-rho", "fixed-bins", "random-actions", "pads", "udist-beta", "udist-rise"):
-        less = difference(paired_difference(own, in_short_runs(arm)))
-        lines.append(f"| less `{arm}` | {less} | {difference(compared('udist-pace', arm, folder=SIXTY))} |")
+        less = (difference(paired_difference(*pair)) for pair in zip(own, in_each(arm), strict=True))
+        lines.append(f"| less `{arm}` | " + " | ".join(less) + " |")
     return [unbroken(line) for line in lines]
 
 

@@ -26,6 +26,7 @@ from pads.data.store import free_memory, free_on, stored_shape
 from pads.networks import backbone_of, find_weights
 from pads.networks.timm_models import is_timm, model_input
 from pads.networks.weights import DOWNLOADED
+from pads.recipes import PACED
 
 Watch = Callable[[str, int, Mapping[str, Any]], None]
 """See `pads.train.Watch`."""
@@ -251,13 +252,16 @@ def choose_reward_share(config: Config, facts: Facts) -> tuple[float, str]:
 
 
 def static_sampling(config: Config) -> list[Choice]:
-    """Instead of a learned curriculum, where there is nothing to reward it on; its loss has another optimum for beta."""
+    """Instead of a learned curriculum, where there is nothing to reward it on; under the loss that is usual without one."""
     why = "a policy has too little to learn from; --set data.reward_share=0.15 keeps it"
     chosen = [Choice("curriculum.name", "distance-weighted", why)]
     if config.sampling.negatives_from == "all but the anchor":
         chosen.append(Choice("sampling.negatives_from", Sampling().negatives_from, "as usual without a policy"))
     if config.loss == Part("margin", {"beta": 0.6}):
-        chosen.append(Choice("loss.options.beta", 1.2, "as usual without a policy"))
+        chosen += [
+            Choice(f"loss.options.{name}", PACED.options[name], "as usual without a policy")
+            for name in ("rise", "pace")
+        ]
     return chosen
 
 

@@ -18,6 +18,9 @@ CODE_BINS = {
     "drawing": "weight per image",
 }
 
+PACED = Part("margin", {"beta": 0.6, "rise": 0.6, "pace": 0.05})
+"""A boundary that begins low and rises as triplets cease to cost: what held best against the controls (docs/adaptive.md)."""
+
 
 def with_pads(config: Config, semantics: str = "paper") -> Config:
     """The adaptive sampler, as the paper words it or as the authors' code does it."""
@@ -61,6 +64,11 @@ def emoji_pads_code() -> Config:
     return with_pads(replace(emoji_udist(), loss=Part("margin", {"beta": 0.6})), "code")
 
 
+def emoji_udist_pace() -> Config:
+    """emoji, distance-weighted sampling, margin loss with a self-paced boundary"""
+    return replace(emoji_udist(), loss=PACED)
+
+
 def emoji_semihard() -> Config:
     """emoji, triplet loss, the nearest semi-hard negative"""
     return replace(emoji_udist(), loss=Part("triplet"), curriculum=Part("semihard"))
@@ -73,37 +81,53 @@ def emoji_random() -> Config:
 
 def folder() -> Config:
     """your own images, a folder per class: --data DIR; what is auto follows from the images"""
-    return with_pads(
-        Config(
-            data=Data(
-                name="folder",
-                image_size=AUTO,
-                resize=AUTO,
-                store_size=AUTO,
-                classes_per_batch=AUTO,
-                samples_per_class=AUTO,
-                selection_share=AUTO,
-                reward_share=AUTO,
-            ),
-            network=Network(AUTO, frozen_batch_norm=AUTO),
-            loss=Part("margin", {"beta": 0.6}),
-            optimiser=Optimiser(learning_rate=AUTO, milestones=AUTO),
-            num_epochs=AUTO,
-            precision=AUTO,
-        )
+    return Config(
+        data=Data(
+            name="folder",
+            image_size=AUTO,
+            resize=AUTO,
+            store_size=AUTO,
+            classes_per_batch=AUTO,
+            samples_per_class=AUTO,
+            selection_share=AUTO,
+            reward_share=AUTO,
+        ),
+        network=Network(AUTO, frozen_batch_norm=AUTO),
+        loss=PACED,
+        curriculum=Part("distance-weighted"),
+        optimiser=Optimiser(learning_rate=AUTO, milestones=AUTO),
+        num_epochs=AUTO,
+        precision=AUTO,
     )
+
+
+def folder_pads() -> Config:
+    """your own images, a folder per class, with the paper's adaptive sampler"""
+    return with_pads(replace(folder(), loss=Part("margin", {"beta": 0.6})))
 
 
 def csv() -> Config:
     """your own images, listed in a CSV with open-metric-learning's columns: --data FILE.csv"""
-    config = folder()
-    return replace(config, data=replace(config.data, name="csv"))
+    return from_data_set(folder(), "csv")
+
+
+def csv_pads() -> Config:
+    """the same with the paper's adaptive sampler"""
+    return from_data_set(folder_pads(), "csv")
 
 
 def hf() -> Config:
     """images of a Hugging Face data set, local or from the Hub: --data DIR or --data USER/NAME"""
-    config = folder()
-    return replace(config, data=replace(config.data, name="hf"))
+    return from_data_set(folder(), "hf")
+
+
+def hf_pads() -> Config:
+    """the same with the paper's adaptive sampler"""
+    return from_data_set(folder_pads(), "hf")
+
+
+def from_data_set(config: Config, name: str) -> Config:
+    return replace(config, data=replace(config.data, name=name))
 
 
 # -- the real benchmarks, in the authors' settings (docs/benchmarks.md) -------------------------------------------------
@@ -195,6 +219,11 @@ def cub200_margin_udist_rho() -> Config:
     return replace(cub200_margin_udist(), loss=Part("margin", {"beta": 0.6}), sampling=Sampling(rho=0.4))
 
 
+def cub200_margin_udist_pace() -> Config:
+    """CUB200-2011, U-dist under a margin loss with a self-paced boundary"""
+    return replace(cub200_margin_udist(), loss=PACED)
+
+
 def cub200_margin_linear() -> Config:
     """CUB200-2011, a fixed curriculum: an interval that moves from semi-hard to hard"""
     return replace(cub200_margin_udist(), curriculum=Part("linear"))
@@ -214,6 +243,11 @@ def on_cars196(config: Config) -> Config:
 def cars196_margin_udist() -> Config:
     """CARS196, ResNet-50, margin loss (beta 1.2), distance-weighted sampling"""
     return on_cars196(cub200_margin_udist())
+
+
+def cars196_margin_udist_pace() -> Config:
+    """CARS196, U-dist under a margin loss with a self-paced boundary"""
+    return on_cars196(cub200_margin_udist_pace())
 
 
 def cars196_margin_pads() -> Config:
@@ -249,11 +283,15 @@ RECIPES: dict[str, Callable[[], Config]] = {
     "emoji-pads": emoji_pads,
     "emoji-pads-code": emoji_pads_code,
     "emoji-udist": emoji_udist,
+    "emoji-udist-pace": emoji_udist_pace,
     "emoji-semihard": emoji_semihard,
     "emoji-random": emoji_random,
     "folder": folder,
+    "folder-pads": folder_pads,
     "csv": csv,
+    "csv-pads": csv_pads,
     "hf": hf,
+    "hf-pads": hf_pads,
     "cub200-margin-udist": cub200_margin_udist,
     "cub200-margin-pads": cub200_margin_pads,
     "cub200-margin-pads-code": cub200_margin_pads_code,
@@ -263,12 +301,14 @@ RECIPES: dict[str, Callable[[], Config]] = {
     "cub200-margin-pads-fixed-bins": cub200_margin_pads_fixed_bins,
     "cub200-margin-pads-other-classes": cub200_margin_pads_other_classes,
     "cub200-margin-udist-rho": cub200_margin_udist_rho,
+    "cub200-margin-udist-pace": cub200_margin_udist_pace,
     "cub200-margin-linear": cub200_margin_linear,
     "cub200-margin-nonlinear": cub200_margin_nonlinear,
     "cub200-triplet-semihard": cub200_triplet_semihard,
     "cub200-triplet-udist": cub200_triplet_udist,
     "cub200-triplet-pads": cub200_triplet_pads,
     "cars196-margin-udist": cars196_margin_udist,
+    "cars196-margin-udist-pace": cars196_margin_udist_pace,
     "cars196-margin-pads": cars196_margin_pads,
     "cars196-margin-pads-code": cars196_margin_pads_code,
     "sop-margin-udist": sop_margin_udist,

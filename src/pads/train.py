@@ -125,7 +125,7 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
             views = views.at(epoch)
             batches = epoch_batches(config, views, epoch, steps_per_epoch)[step % steps_per_epoch :]
             for stored in views.train.stored_batches(batches, own):
-                with team.saving(save_here, network, generator):
+                with team.saving(save_here, generator, network, loss_fn):
                     if team.any(stop_requested()):
                         raise KeyboardInterrupt(save_here())
                     update(*stored)

@@ -31,7 +31,7 @@ from pads.config import AUTO, CHOSEN, to_json, with_settings
 from pads.errors import UserError
 from pads.networks import BACKBONES, backbone_of
 from pads.parts import check
-from pads.recipes import RECIPES
+from pads.recipes import PACED, RECIPES
 
 FORTY = Facts((4,) * 8, "mug", num_stored=40, short_side=900)
 THOUSAND = Facts((10,) * 80, "product", num_stored=1000, short_side=70)
@@ -66,11 +66,12 @@ def test_everything_is_chosen_and_passes_the_checks_of_a_run(facts, device):
     assert all(0 < milestone < config.num_epochs for milestone in config.optimiser.milestones)
 
 
-@pytest.mark.parametrize("recipe", ["csv", "hf"])
-def test_the_recipes_choose_alike_but_for_their_data_set(recipe):
-    other = filled(THOUSAND, recipe=recipe)
-    assert other.data.name == recipe
-    assert replace(other, data=replace(other.data, name="folder")) == filled(THOUSAND)
+@pytest.mark.parametrize("sampler", ["", "-pads"])
+@pytest.mark.parametrize("name", ["csv", "hf"])
+def test_the_recipes_choose_alike_but_for_their_data_set(name, sampler):
+    other = filled(THOUSAND, recipe=name + sampler)
+    assert other.data.name == name
+    assert replace(other, data=replace(other.data, name="folder")) == filled(THOUSAND, recipe=f"folder{sampler}")
 
 
 SETTINGS = {
@@ -113,14 +114,20 @@ def test_every_choice_has_a_reason_in_words():
             assert 5 < len(choice.reason) < 90, choice
 
 
-def test_few_images_are_not_spent_on_a_policy_unless_that_is_asked_for():
-    small = filled(FORTY)
+@pytest.mark.parametrize("facts", FOLDERS)
+def test_no_image_is_spent_on_a_policy_that_nobody_asked_for(facts):
+    config = filled(facts)
+    assert (config.curriculum.name, config.loss, config.data.reward_share) == ("distance-weighted", PACED, 0)
+
+
+def test_few_images_are_not_spent_on_a_policy_unless_that_is_insisted_on():
+    small = filled(FORTY, recipe="folder-pads")
     assert (small.curriculum.name, small.data.reward_share) == ("distance-weighted", 0)
-    assert (small.sampling.negatives_from, small.loss.options) == ("other classes", {"beta": 1.2})
-    kept = filled(FORTY, "data.reward_share=0.15")
+    assert (small.sampling, small.loss) == (filled(FORTY).sampling, filled(FORTY).loss)
+    kept = filled(FORTY, "data.reward_share=0.15", recipe="folder-pads")
     assert (kept.curriculum.name, kept.sampling.negatives_from) == ("learned", "all but the anchor")
-    assert filled(THOUSAND).curriculum.name == "learned"
-    assert filled(FORTY, "curriculum.name=random").curriculum.name == "random"
+    assert filled(THOUSAND, recipe="folder-pads").curriculum.name == "learned"
+    assert filled(FORTY, "curriculum.name=random", recipe="folder-pads").curriculum.name == "random"
 
 
 @pytest.mark.parametrize("name", ["gap", "aligned", "bandit", "random actions"])

@@ -167,7 +167,9 @@ def test_a_trained_run_is_replayed_by_another_that_is_stopped_and_resumed_on_its
     sizes = ["data.image_size=16", "data.resize=18", "data.store_size=20", "network.embedding_dim=8", "device=cpu"]
     batches = ["data.classes_per_batch=2", "data.samples_per_class=2", "adapt_every=1", "data.selection_share=0"]
     batches.append("data.reward_share=0.15")
-    config = with_settings(RECIPES["folder"](), [f"data.root={tmp_path / 'photos'}", "num_epochs=4", *sizes, *batches])
+    config = with_settings(
+        RECIPES["folder-pads"](), [f"data.root={tmp_path / 'photos'}", "num_epochs=4", *sizes, *batches]
+    )
     source = pads.train(config, tmp_path / "source")
 
     def stop(kind, step, values):

@@ -239,7 +239,7 @@ def tiny(photos, *settings):
     sizes = ["data.image_size=16", "data.resize=18", "data.store_size=20", "network.embedding_dim=8", "device=cpu"]
     batches = ["data.classes_per_batch=2", "data.samples_per_class=2", "num_epochs=2", "adapt_every=1"]
     batches += ["data.selection_share=0.1", "data.reward_share=0.15"]
-    return with_settings(RECIPES["folder"](), [f"data.root={photos}", *sizes, *batches, *settings])
+    return with_settings(RECIPES["folder-pads"](), [f"data.root={photos}", *sizes, *batches, *settings])
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""One tiny set of pictures, and runs on it: with PADS (two seeds), with a static rule, and one that was stopped."""
+"""One tiny set of pictures, and runs on it: with PADS (two seeds), static under a boundary that rises, and one stopped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PIL import Image
 
 import pads
 from pads.config import Config, Part, with_settings
-from pads.recipes import RECIPES
+from pads.recipes import PACED, RECIPES
 from pads.runs import RunFolder
 
 EVIL = "<img src=x onerror=document.title='hacked'>"
@@ -56,13 +56,14 @@ def photos(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def config(photos) -> Config:
-    return with_settings(RECIPES["folder"](), ["recipe=folder", f"data.root={photos}", *SETTINGS])
+    return with_settings(RECIPES["folder-pads"](), ["recipe=folder", f"data.root={photos}", *SETTINGS])
 
 
 @pytest.fixture(scope="session")
 def runs(config, tmp_path_factory) -> dict[str, RunFolder]:
     where = tmp_path_factory.mktemp("runs")
-    static = replace(config, curriculum=Part("distance-weighted"), recipe="static", test_curve_every=1)
+    default = replace(config, curriculum=Part("distance-weighted"), loss=PACED)
+    static = replace(default, recipe="static", test_curve_every=1)
     return {
         "pads": pads.train(config, where / "pads"),
         "pads-1": pads.train(replace(config, seed=1), where / "pads-1"),

@@ -126,7 +126,7 @@ def test_the_mean_and_each_run_can_be_shown(open_page):
     page.select_option("#distribution", label="static, seed 0")
     assert not page.is_visible("#heat-linear")
     assert page.is_visible("#heat-drawn")
-    assert "distance-weighted" in page.inner_text("#sampling-missing")
+    assert "distance-weighted" in page.inner_text("#sampling-caption")
 
 
 def test_the_search_box_finds_a_class_and_leads_to_its_page(open_page):

@@ -124,7 +124,7 @@ def test_the_mean_over_seeds_comes_first_and_each_run_after_it(drawn, runs):
     means = np.mean([shown[1]["p"]["rows"], shown[2]["p"]["rows"]], axis=0)
     assert np.array(shown[0]["p"]["rows"]) == pytest.approx(means, rel=1e-3)
     assert shown[3]["p"] is None
-    assert "distance-weighted" in shown[3]["missing"]
+    assert "distance-weighted" in shown[3]["caption"]
 
 
 def test_no_name_is_taken_for_markup(drawn):
@@ -197,6 +197,16 @@ def test_a_run_that_has_just_begun_can_be_reported(config, tmp_path):
     assert data["charts"] == []
     assert "first training record" in data["charts_caption"]
     assert {path.name for path in made.files} == {"distribution.csv", "distribution.png", "distribution.svg"}
+
+
+def test_a_run_without_a_policy_speaks_of_none(runs, tmp_path, no_pictures):
+    of_static, of_pads = (data_of(write_report([runs[name]], tmp_path / name).page) for name in ("static", "pads"))
+    assert "Mean boundary β of the margin loss" in [chart["title"] for chart in of_static["charts"]]
+    assert ["boundary that rises" in data["charts_caption"] for data in (of_static, of_pads)] == [True, False]
+    assert ["policy" in data["charts_caption"] for data in (of_static, of_pads)] == [False, True]
+    (shown,) = of_static["distributions"]
+    assert (shown["p"], shown["missing"]) == (None, "")
+    assert "distance-weighted" in shown["caption"]
 
 
 def test_an_unknown_class_is_refused_before_anything_is_written(run, no_pictures):

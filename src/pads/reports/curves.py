@@ -58,6 +58,7 @@ def charts_of(names: Iterable[str]) -> list[Chart]:
         Chart("Location of p(Iₙ|Iₐ)", "distance", (Line("location"),), is_stepped=True),
         Chart("Share of flipped triplets, ρ", "%", (Line("rho"),), is_percent=True, is_stepped=True),
         Chart("Mean distance of the negatives drawn", "distance", (Line("negative_distance"),)),
+        Chart("Mean boundary β of the margin loss", "distance", (Line("boundary"),)),
         Chart("Triplets that violate the margin", "%", (Line("violation_share"),), is_percent=True),
         Chart("Negatives of the anchor's own class", "%", (Line("negative_of_class_share"),), is_percent=True),
         Chart("Learning rate", "learning rate", (Line("learning_rate"),), is_stepped=True),

@@ -155,18 +155,18 @@ def distributions_of(group: Group) -> list[dict[str, Any]]:
 def distribution(
     label: str, group: Group, p: Progression | None, drawn: Progression | None, caption: str
 ) -> dict[str, Any]:
-    missing, name = [], group.config.curriculum.name
+    missing = ""
     if p is None:
-        missing.append(f"There is no p(Iₙ|Iₐ): the curriculum “{name}” does not sample by bins. What it drew is below.")
+        caption += f" The curriculum “{group.config.curriculum.name}” does not sample by bins: there is no p(Iₙ|Iₐ)."
     elif len(p.steps_T) == 1:
         caption += " p stayed as it was at the start."
     if drawn is None:
-        missing.append("What was drawn has not been recorded yet: that comes with the first training record.")
+        missing = "What was drawn has not been recorded yet: that comes with the first training record."
     values = {
         "p": None if p is None else progression_data(p),
         "drawn": None if drawn is None else progression_data(drawn),
     }
-    return {"label": label, "caption": caption, "missing": " ".join(missing), **values}
+    return {"label": label, "caption": caption, "missing": missing, **values}
 
 
 def progression_data(progression: Progression) -> dict[str, Any]:
@@ -201,16 +201,19 @@ def band_data(band: Band) -> dict[str, Any]:
 
 
 def charts_caption(groups: Sequence[Group]) -> str:
-    if not any(series["curves"] for group in groups for series in group.series):
+    names = {name for group in groups for series in group.series for name in series["curves"]}
+    if not names:
         return "Nothing has been recorded yet: the curves begin with the first training record."
-    bands = (
-        " A band is one standard deviation over the seeds of a line." if any(len(g.runs) > 1 for g in groups) else ""
-    )
-    splits = (
-        "The policy sees the reward split and the selection split picks the epoch; the test split has a curve only if "
-        "test_curve_every was set."
-    )
-    return splits + bands
+    is_rewarded = any(name.startswith("reward/") for name in names)
+    sentences = [
+        ("The policy sees the reward split and the" if is_rewarded else "The")
+        + " selection split picks the epoch; the test split has a curve only if test_curve_every was set."
+    ]
+    if "boundary" in names:
+        sentences.append("A boundary that rises asks for more: the loss may grow while the network becomes better.")
+    if any(len(group.runs) > 1 for group in groups):
+        sentences.append("A band is one standard deviation over the seeds of a line.")
+    return " ".join(sentences)
 
 
 # -- test images -------------------------------------------------------------------------------------------------------

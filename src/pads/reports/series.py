@@ -21,7 +21,14 @@ from pads.sampling import BinDistribution, bin_distribution
 Curve = dict[str, list[float]]
 """{"steps": [...], "values": [...]}"""
 
-TRAINING = ("loss", "violation_share", "negative_of_class_share", "positive_is_anchor_share", "negative_distance")
+TRAINING = (
+    "loss",
+    "boundary",
+    "violation_share",
+    "negative_of_class_share",
+    "positive_is_anchor_share",
+    "negative_distance",
+)
 ADAPTATION = ("reward", "perplexity", "clipped_share", "location", "rho")
 
 

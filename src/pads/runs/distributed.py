@@ -95,22 +95,24 @@ class Team:
         return bool(flags.item())
 
     @contextlib.contextmanager
-    def saving(self, save: Callable[[], str], network: nn.Module, generator: torch.Generator) -> Iterator[None]:
+    def saving(self, save: Callable[[], str], generator: torch.Generator, *modules: nn.Module) -> Iterator[None]:
         """Around a step: if another process ends in the middle of it, it is undone, and the run saved as it was before.
 
-        What came after the last exchange of a step has not happened; before it only random numbers and the statistics of
-        batch norms change. On a GPU nothing is saved: one that waits for a dead neighbour cannot be read any more.
+        What came after the last exchange of a step has not happened; before it only random numbers and buffers change: the
+        statistics of batch norms, a self-paced boundary of the loss. On a GPU nothing is saved: one that waits for a dead
+        neighbour cannot be read any more.
         """
         if self.size == 1 or generator.device.type != "cpu":
             yield
             return
-        random_state, buffers = generator.get_state(), [buffer.clone() for buffer in network.buffers()]
+        random_state, buffers = generator.get_state(), [buffer for module in modules for buffer in module.buffers()]
+        before = [buffer.clone() for buffer in buffers]
         try:
             yield
         except Deserted as deserted:
             generator.set_state(random_state)
-            for buffer, before in zip(network.buffers(), buffers, strict=True):
-                buffer.copy_(before)
+            for buffer, value in zip(buffers, before, strict=True):
+                buffer.copy_(value)
             raise Deserted(f"{deserted}; {save()}") from deserted
 
     # -- the first process leads -----------------------------------------------------------------------------------------

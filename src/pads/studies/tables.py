@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 from pads.config import Config, Network, Part, Sampling
-from pads.recipes import CODE_BINS, PAPER_BINS, with_pads
+from pads.recipes import CODE_BINS, PACED, PAPER_BINS, with_pads
 from pads.studies.arms import (
     Arm,
     Change,
@@ -482,7 +482,7 @@ ADAPTIVE = Study(
         Arm("udist", udist),
         Arm("udist-beta", static("distance-weighted", margin(0.6))),
         Arm("udist-rise", static("distance-weighted", margin(0.6, rise=0.6))),
-        Arm("udist-pace", static("distance-weighted", margin(0.6, rise=0.6, pace=0.05))),
+        Arm("udist-pace", static("distance-weighted", PACED)),
         Arm("udist-rho", static("distance-weighted", margin(0.6), rho=0.4)),
         Arm("fixed-bins", lambda base: replace(pads(base), curriculum=Part("bins", PAPER_BINS))),
         Arm("fixed-bins-code", lambda base: replace(pads_code(base), curriculum=Part("bins", CODE_BINS))),
