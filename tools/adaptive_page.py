@@ -236,7 +236,8 @@ def common_seeds() -> set[int]:
 
 
 def in_common(folder: str, arm: str, column: str) -> dict[int, float]:
-    return {seed: value for seed, value in figures(folder, arm, column).items() if seed in common_seeds()}
+    found = figures(folder, arm, column)
+    return {seed: found[seed] for seed in sorted(common_seeds())}
 
 
 def cub_curves(arm: str) -> list[Curve]:
