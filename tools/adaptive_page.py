@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 RESULTS, PICTURES = ROOT / "results", ROOT / "docs" / "pictures"
 EMOJI, SERIES, SCREEN, FACTORS = "emoji-adaptive", "cub200-series-a", "cub200-adaptive-screen", "cub200-factors"
 FROM_U_DIST, SCHEDULED, SIXTY = "emoji-udist", "emoji-27-epochs", "emoji-60-epochs"
-CUB_SERIES, CUB_ARMS_RUN = "cub200-series-b", "cub200-adaptive"
+CUB_SERIES, CUB_ARMS_RUN, GROCERIES = "cub200-series-b", "cub200-adaptive", "groceries-adaptive"
 ADAPT_EVERY = {EMOJI: 10, SERIES: 30, SCREEN: 30}
 
 WAYS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -100,7 +100,17 @@ def main() -> None:
     draw_cub(PICTURES / "adaptive-cub.png")
     draw_sixty(PICTURES / "adaptive-emoji-60.png")
     draw_cub_arms(PICTURES / "adaptive-cub-arms.png")
-    for make in (emoji_table, udist_table, sixty_table, pace_table, cub_arms_table, cub_table, factors_table):
+    tables = (
+        emoji_table,
+        udist_table,
+        sixty_table,
+        pace_table,
+        cub_arms_table,
+        groceries_table,
+        cub_table,
+        factors_table,
+    )
+    for make in tables:
         print("\n".join(make()), end="\n\n")
 
 
@@ -153,14 +163,24 @@ def emoji_table() -> list[str]:
 
 def udist_table() -> list[str]:
     """The arms that begin from U-dist; `udist-gap` against each of the others."""
+    return against_table(FROM_U_DIST, "udist-gap")
+
+
+def groceries_table() -> list[str]:
+    """On a folder of product photos: `udist-pace` against each of the others."""
+    return against_table(GROCERIES, "udist-pace")
+
+
+def against_table(folder: str, own: str) -> list[str]:
+    """One arm against each of the others of a folder, at the selected epoch."""
     lines = [
-        "| arm | R@1 | MAP@R | R@1 of `udist-gap` less it | MAP@R of `udist-gap` less it |",
+        f"| arm | R@1 | MAP@R | R@1 of `{own}` less it | MAP@R of `{own}` less it |",
         "|---|--:|--:|--:|--:|",
     ]
-    for arm in dict.fromkeys(row["recipe"] for row in read_rows(RESULTS / FROM_U_DIST / "seeds.csv")):
+    for arm in dict.fromkeys(row["recipe"] for row in read_rows(RESULTS / folder / "seeds.csv")):
         columns = ("selected_recall@1", "selected_map@r")
-        means = (mean_and_sd(list(figures(FROM_U_DIST, arm, column).values())) for column in columns)
-        less = ("" if arm == "udist-gap" else difference(compared("udist-gap", arm, c, FROM_U_DIST)) for c in columns)
+        means = (mean_and_sd(list(figures(folder, arm, column).values())) for column in columns)
+        less = ("" if arm == own else difference(compared(own, arm, column, folder)) for column in columns)
         lines.append(f"| `{arm}` | {' | '.join((*means, *less))} |")
     return [unbroken(line) for line in lines]
 

@@ -23,6 +23,7 @@ def tool(load_tool):
         ("sixty_table", "adaptive"),
         ("pace_table", "adaptive"),
         ("cub_arms_table", "adaptive"),
+        ("groceries_table", "adaptive"),
         ("cub_table", "adaptive"),
         ("factors_table", "benchmarks"),
     ],
