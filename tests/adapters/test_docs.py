@@ -90,10 +90,15 @@ def trained_run(folder):
 def test_every_snippet_of_the_guide_runs(names, capsys):
     found = blocks("in-your-loop.md", "python")
     assert len(found) >= 7
-    for code in found:
+    loop, paced, *others = found
+    exec(compile(loop, "in-your-loop.md", "exec"), names)
+    assert names["sampler"].num_steps == 2
+    exec(compile(paced, "in-your-loop.md", "exec"), names)
+    assert names["loss"].requires_grad
+    assert "risen" in names["loss_fn"].state_dict()
+    for code in others:
         exec(compile(code, "in-your-loop.md", "exec"), names)
     assert names["metric"].compute()["recall@1"] > 0
-    assert names["sampler"].num_steps == 2
 
 
 def test_every_snippet_of_the_questions_runs_and_says_what_it_says(names):
