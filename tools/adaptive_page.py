@@ -66,9 +66,9 @@ CUB: dict[str, tuple[str, str]] = {
 }
 """The arms of the screen: what they are, and their line."""
 
-SIXTY_ARMS = {
+LOOKS = {
     "udist-rise": ("U-dist, β rises from 0.6 by 0.6", 4, "-"),
-    "udist-pace": ("the same, self-paced", 4, "--"),
+    "udist-pace": ("U-dist, β rises self-paced", 4, "--"),
     "udist": ("U-dist, β 1.2", 0, "-"),
     "udist-learned": ("the policy weighs U-dist, β 1.2", 2, "-"),
     "udist-random-actions": ("random actions on U-dist, β 1.2", 2, "--"),
@@ -79,17 +79,13 @@ SIXTY_ARMS = {
     "pads": ("PADS, β 0.6", 1, "-"),
     "random-actions": ("random actions, β 0.6", 1, "--"),
 }
-"""The arms of the longer runs on emoji: what they are, their colour and their line; a pair that belongs together has one colour."""
+"""What an arm is, its colour and its line; a pair that belongs together has one colour. All of them ran on emoji for 60 epochs."""
 
 CUB_ARMS = {
-    "udist-pace": (CUB_ARMS_RUN, "U-dist, β self-paced from 0.6", 4, "--"),
-    "udist-rho": (CUB_ARMS_RUN, "U-dist, ρ 0.4, β 0.6", 5, "-"),
-    "udist-gap": (CUB_ARMS_RUN, "U-dist, ρ by the gap, β 0.6", 3, "-"),
-    "udist-beta": (CUB_ARMS_RUN, "U-dist, β 0.6", 3, "--"),
-    "cub200-margin-udist": (CUB_SERIES, "U-dist, β 1.2 (Series B)", 0, "-"),
-    "cub200-margin-pads": (CUB_SERIES, "PADS, β 0.6 (Series B)", 1, "-"),
+    **dict.fromkeys(("udist-pace", "udist-rho", "udist-gap", "udist-beta"), CUB_ARMS_RUN),
+    **dict.fromkeys(("cub200-margin-udist", "cub200-margin-pads"), CUB_SERIES),
 }
-"""The arms on CUB with more than one seed: their folder, what they are, their colour and their line."""
+"""The folder of each arm that ran on CUB with 256 pixels and more than one seed."""
 
 Curve = Mapping[float, float]
 
@@ -193,7 +189,7 @@ def sixty_table() -> list[str]:
         "| less `random-actions` |",
         "|---|---|--:|--:|--:|--:|",
     ]
-    for arm in SIXTY_ARMS:
+    for arm in LOOKS:
         curve = mean_curve(curves(SIXTY, "test_curves.csv", arm, "epoch", "recall@1"))
         columns = ("selected_recall@1", "selected_map@r")
         means = (mean_and_sd(list(figures(SIXTY, arm, column).values())) for column in columns)
@@ -237,7 +233,7 @@ def cub_arms_table() -> list[str]:
     ]
     columns = ("selected_recall@1", "selected_map@r")
     own = [in_common(CUB_ARMS_RUN, "udist-pace", column) for column in columns]
-    for arm, (folder, *_) in CUB_ARMS.items():
+    for arm, folder in CUB_ARMS.items():
         curve = in_points(mean_curve(cub_curves(arm)))
         found = [in_common(folder, arm, column) for column in columns]
         means = [mean_and_sd(list(each.values())) for each in found]
@@ -245,14 +241,17 @@ def cub_arms_table() -> list[str]:
             "" if arm == "udist-pace" else difference(paired_difference(*pair)) for pair in zip(own, found, strict=True)
         ]
         over_training = ", ".join(f"{curve[epoch]:.1f}" for epoch in epochs)
-        lines.append(f"| `{arm.removeprefix('cub200-margin-')}` | {over_training} | {' | '.join((*means, *less))} |")
+        lines.append(f"| `{plain_name(arm)}` | {over_training} | {' | '.join((*means, *less))} |")
     return [unbroken(line) for line in lines]
+
+
+def plain_name(arm: str) -> str:
+    return arm.removeprefix("cub200-margin-")
 
 
 def common_seeds() -> set[int]:
     """Those of every arm on CUB."""
-    of_arms = (set(figures(folder, arm, "last_recall@1")) for arm, (folder, *_) in CUB_ARMS.items())
-    return set.intersection(*of_arms)
+    return set.intersection(*(set(figures(folder, arm, "last_recall@1")) for arm, folder in CUB_ARMS.items()))
 
 
 def in_common(folder: str, arm: str, column: str) -> dict[int, float]:
@@ -262,7 +261,7 @@ def in_common(folder: str, arm: str, column: str) -> dict[int, float]:
 
 def cub_curves(arm: str) -> list[Curve]:
     """R@1 on the test split over the first 100 epochs, for each of the common seeds."""
-    by_seed = curves_by_seed(CUB_ARMS[arm][0], "test_curves.csv", arm, "epoch", "recall@1")
+    by_seed = curves_by_seed(CUB_ARMS[arm], "test_curves.csv", arm, "epoch", "recall@1")
     return [{x: y for x, y in by_seed[seed].items() if x <= 100} for seed in sorted(common_seeds())]
 
 
@@ -292,7 +291,7 @@ def cub_table() -> list[str]:
     ]
     for arm, (words, _) in CUB.items():
         cells = [*at_epochs(SCREEN, arm), same_class(arm)]
-        lines.append(f"| `{arm.removeprefix('cub200-margin-')}` | {words} | {' | '.join(cells)} |")
+        lines.append(f"| `{plain_name(arm)}` | {words} | {' | '.join(cells)} |")
     return lines
 
 
@@ -420,25 +419,35 @@ def draw_sixty(path: Path) -> None:
     """The test split over the longer runs on emoji, mean of the seeds."""
     with new_figure(7.4, 3.6) as (figure, _):
         axes = figure.subplots()
-        for arm, (label, colour, dashes) in SIXTY_ARMS.items():
+        for arm in LOOKS:
             curve = in_points(mean_curve(curves(SIXTY, "test_curves.csv", arm, "epoch", "recall@1")))
-            look = {"color": COLOURS[colour], "linestyle": dashes, "linewidth": 1.6, "marker": "o", "markersize": 3}
-            plot(axes, curve, label=label, **look)
+            plot(axes, curve, **mean_look(arm))
         axes.set(xlabel="epoch", ylabel="test R@1, %", title="emoji, 60 epochs, mean of five seeds")
         axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
         figure.savefig(path, dpi=180)
+
+
+def mean_look(arm: str) -> dict[str, Any]:
+    label, colour, dashes = LOOKS[arm]
+    return {
+        "label": label,
+        "color": COLOURS[colour],
+        "linestyle": dashes,
+        "linewidth": 1.6,
+        "marker": "o",
+        "markersize": 3,
+    }
 
 
 def draw_cub_arms(path: Path) -> None:
     """The test split over training on CUB: each run thin, the means thick."""
     with new_figure(7.4, 3.6) as (figure, _):
         axes = figure.subplots()
-        for arm, (_, label, colour, dashes) in CUB_ARMS.items():
-            several = [in_points(curve) for curve in cub_curves(arm)]
-            look = {"color": COLOURS[colour], "linestyle": dashes}
+        for arm in CUB_ARMS:
+            several, look = [in_points(curve) for curve in cub_curves(arm)], mean_look(plain_name(arm))
             for curve in several:
-                plot(axes, curve, linewidth=0.5, alpha=0.5, **look)
-            plot(axes, mean_curve(several), linewidth=1.8, marker="o", markersize=3, label=label, **look)
+                plot(axes, curve, linewidth=0.5, alpha=0.5, color=look["color"], linestyle=look["linestyle"])
+            plot(axes, mean_curve(several), **look)
         seeds = ", ".join(map(str, sorted(common_seeds())))
         axes.set(xlabel="epoch", ylabel="test R@1, %", title=f"CUB200-2011, 256 pixels, seeds {seeds} and their means")
         axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5), handlelength=3.5)

@@ -153,7 +153,7 @@ SETTINGS = [
 
 @pytest.fixture(scope="module")
 def config(noisy_photos):
-    recipe = RECIPES["folder"]()
+    recipe = RECIPES["folder-pads"]()
     data = replace(recipe.data, root=str(noisy_photos(10)))
     return with_settings(replace(recipe, recipe="folder", data=data), SETTINGS)
 

@@ -327,7 +327,7 @@ def config(tmp_path_factory):
     settings += ["data.classes_per_batch=2", "data.samples_per_class=2", "adapt_every=2", "log_every=2", "threads=1"]
     settings += ["data.reward_share=0.2", "data.selection_share=0.2", "num_epochs=4", f"data.root={root}"]
     settings += ["curriculum.name=bandit", "sampling.negatives_from=other classes"]
-    return replace(with_settings(RECIPES["folder"](), settings), recipe="folder")
+    return replace(with_settings(RECIPES["folder-pads"](), settings), recipe="folder")
 
 
 @pytest.fixture(scope="module")

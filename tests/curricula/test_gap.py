@@ -93,7 +93,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_bit(noisy_photos, tmp_path):
         *("data.classes_per_batch=4", "data.samples_per_class=2", "data.reward_share=0.3", "data.selection_share=0.2"),
         *("num_epochs=4", "adapt_every=3", "curriculum.name=gap", "sampling.negatives_from=other classes"),
     ]
-    recipe = RECIPES["folder"]()
+    recipe = RECIPES["folder-pads"]()
     config = with_settings(
         replace(recipe, recipe="folder", data=replace(recipe.data, root=str(noisy_photos(10)))), settings
     )

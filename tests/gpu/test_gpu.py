@@ -62,7 +62,7 @@ def photos(tmp_path_factory) -> Path:
 
 
 def config(photos: Path, *settings: str) -> Config:
-    recipe = RECIPES["folder"]()
+    recipe = RECIPES["folder-pads"]()
     recipe = replace(recipe, recipe="folder", data=replace(recipe.data, root=str(photos)))
     config = with_settings(recipe, [*SETTINGS, *settings])
     return settled(config, torch.device("cuda"), nobody)

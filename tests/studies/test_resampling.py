@@ -16,7 +16,7 @@ from pads.train import nobody, resume, train
 
 @pytest.fixture
 def config(photos, quick_settings):
-    recipe = RECIPES["folder"]()
+    recipe = RECIPES["folder-pads"]()
     config = replace(recipe, recipe="folder", data=replace(recipe.data, root=str(photos)))
     return with_settings(config, [*quick_settings, "num_epochs=6", "adapt_every=3", "data.reward_resample_every=2"])
 

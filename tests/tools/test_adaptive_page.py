@@ -35,11 +35,11 @@ def test_the_pages_have_the_tables_of_the_evidence(tool, table, page):
 def test_every_arm_that_was_run_is_shown(tool):
     shown = {arm for arms in tool.WAYS.values() for arm in arms}
     assert shown == {row["recipe"] for row in read_rows(tool.RESULTS / tool.EMOJI / "seeds.csv")}
-    assert set(tool.SIXTY_ARMS) == {row["recipe"] for row in read_rows(tool.RESULTS / tool.SIXTY / "seeds.csv")}
+    assert set(tool.LOOKS) == {row["recipe"] for row in read_rows(tool.RESULTS / tool.SIXTY / "seeds.csv")}
     assert set(tool.CUB) == {row["recipe"] for row in read_rows(tool.RESULTS / tool.SCREEN / "seeds.csv")}
     assert shown <= {arm.name for arm in STUDIES["adaptive"].arms}
     run_there = {row["recipe"] for row in read_rows(tool.RESULTS / tool.CUB_ARMS_RUN / "seeds.csv")}
-    assert run_there == {arm for arm, (folder, *_) in tool.CUB_ARMS.items() if folder == tool.CUB_ARMS_RUN}
+    assert run_there == {arm for arm, folder in tool.CUB_ARMS.items() if folder == tool.CUB_ARMS_RUN}
 
 
 def test_arms_on_cub_are_compared_over_the_seeds_that_all_of_them_have(tool):

@@ -51,7 +51,7 @@ def draw_classes(root: Path, classes: tuple[str, ...], files: tuple[str, ...], s
 def run(tmp_path_factory):
     classes = tuple(f"class {number:02d}" for number in range(14))
     photos = draw_classes(tmp_path_factory.mktemp("training"), classes, tuple(f"{i}.png" for i in range(6)), seed=0)
-    config = with_settings(RECIPES["folder"](), [f"data.root={photos}", *SETTINGS])
+    config = with_settings(RECIPES["folder-pads"](), [f"data.root={photos}", *SETTINGS])
     return pads.train(config, tmp_path_factory.mktemp("runs") / "my run")
 
 

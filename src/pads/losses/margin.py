@@ -59,7 +59,8 @@ class MarginLoss(nn.Module):
             raise UserError(f"rise_until is {rise_until}: it is a share of the training, above 0 and at most 1.")
         if pace is not None and not (pace > 0 and rise > 0):
             raise UserError(
-                f"pace is {pace} and rise {rise}: a self-paced boundary needs both above 0, such as 0.05 and 0.6."
+                f"pace is {pace} and rise {rise}: a self-paced boundary needs both above 0, such as 0.05 and 0.6; "
+                "rise 0 without a pace (null) is a constant one."
             )
         if num_classes < 1:
             raise UserError(f"num_classes is {num_classes}: the margin loss needs at least one boundary.")

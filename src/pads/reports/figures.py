@@ -18,7 +18,7 @@ import numpy as np
 from pads.errors import UserError, missing_extra
 from pads.reports.curves import Chart, charts_of
 from pads.reports.gallery import SHOWN
-from pads.reports.groups import Group, grouped
+from pads.reports.groups import Group, curve_names, grouped
 from pads.reports.heatmap import LOG_FLOOR, Progression, mean_progression
 from pads.reports.look import Look
 from pads.runs import RunFolder
@@ -142,7 +142,7 @@ def heat(figure: Any, axes: Any, progression: Progression | None, title: str, *,
 
 def draw_curves(groups: Sequence[Group], folder: Path) -> list[Path]:
     """All curves, the groups overlaid; a band is one standard deviation over the runs of a group."""
-    charts = charts_of({name for group in groups for series in group.series for name in series["curves"]})
+    charts = charts_of(curve_names(groups))
     if not charts:
         return []
     columns = min(3, len(charts))

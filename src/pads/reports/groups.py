@@ -39,6 +39,10 @@ class Group:
         return mean_progression(made) if made else None
 
 
+def curve_names(groups: Iterable[Group]) -> set[str]:
+    return {name for group in groups for series in group.series for name in series["curves"]}
+
+
 def drawn_curve(name: str, curve: Curve) -> Curve:
     return running_mean(curve) if name == "reward" else curve
 

@@ -15,7 +15,7 @@ import pads
 from pads.config import to_json
 from pads.reports.curves import Band, charts_of, metric_title
 from pads.reports.gallery import SHOWN
-from pads.reports.groups import Group
+from pads.reports.groups import Group, curve_names
 from pads.reports.heatmap import LOG_FLOOR, Progression
 from pads.reports.look import Look
 from pads.reports.thumbnails import COLUMNS, PER_SHEET, sheets
@@ -176,9 +176,8 @@ def progression_data(progression: Progression) -> dict[str, Any]:
 
 
 def charts(groups: Sequence[Group]) -> list[dict[str, Any]]:
-    names = {name for group in groups for series in group.series for name in series["curves"]}
     made = []
-    for chart in charts_of(names):
+    for chart in charts_of(curve_names(groups)):
         lines = [
             {"group": number, "style": line.style, "label": line.label, **band_data(band)}
             for line in chart.lines
@@ -201,7 +200,7 @@ def band_data(band: Band) -> dict[str, Any]:
 
 
 def charts_caption(groups: Sequence[Group]) -> str:
-    names = {name for group in groups for series in group.series for name in series["curves"]}
+    names = curve_names(groups)
     if not names:
         return "Nothing has been recorded yet: the curves begin with the first training record."
     is_rewarded = any(name.startswith("reward/") for name in names)
