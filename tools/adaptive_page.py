@@ -21,7 +21,13 @@ ROOT = Path(__file__).parent.parent
 RESULTS, PICTURES = ROOT / "results", ROOT / "docs" / "pictures"
 EMOJI, SERIES, SCREEN, FACTORS = "emoji-adaptive", "cub200-series-a", "cub200-adaptive-screen", "cub200-factors"
 FROM_U_DIST, SCHEDULED, SIXTY = "emoji-udist", "emoji-27-epochs", "emoji-60-epochs"
-CUB_SERIES, CUB_ARMS_RUN, GROCERIES = "cub200-series-b", "cub200-adaptive", "groceries-adaptive"
+CUB_SERIES, CUB_RUN, CARS_SERIES, CARS_RUN = (
+    "cub200-series-b",
+    "cub200-adaptive",
+    "cars196-series-a",
+    "cars196-adaptive",
+)
+GROCERIES, DEVELOPMENT = "groceries-adaptive", "cub200-development"
 ADAPT_EVERY = {EMOJI: 10, SERIES: 30, SCREEN: 30}
 
 WAYS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -82,10 +88,26 @@ LOOKS = {
 """What an arm is, its colour and its line; a pair that belongs together has one colour. All of them ran on emoji for 60 epochs."""
 
 CUB_ARMS = {
-    **dict.fromkeys(("udist-pace", "udist-rho", "udist-gap", "udist-beta"), CUB_ARMS_RUN),
+    **dict.fromkeys(("udist-pace", "udist-rho", "udist-gap", "udist-beta"), CUB_RUN),
     **dict.fromkeys(("cub200-margin-udist", "cub200-margin-pads"), CUB_SERIES),
 }
-"""The folder of each arm that ran on CUB with 256 pixels and more than one seed."""
+CARS_ARMS = {
+    **dict.fromkeys(("udist-pace", "udist-rho", "fixed-bins", "random-actions"), CARS_RUN),
+    **dict.fromkeys(("cars196-margin-udist", "cars196-margin-pads"), CARS_SERIES),
+}
+"""The folder of each arm that ran in the setting of a series, with more than one seed."""
+
+TRIED_LAST = {
+    "udist-beta": "U-dist, β 0.6",
+    "udist-rho": "and ρ 0.4",
+    "rho-falls": "and ρ from 0.4 down to 0, in even steps",
+    "rho-falls-pace-cut": "the same with the self-paced boundary",
+    "turn-pace": "self-paced; half of the triplets that cost nothing push their positive away",
+    "any4": "U-dist, β 0.6, four images per class",
+    "near4": "the same, the nearest of its class as positive",
+    "near4-rho-cut": "and ρ 0.4",
+}
+"""The arms on a split of CUB's training classes; `-cut`: the machine's time ended after epoch 90."""
 
 Curve = Mapping[float, float]
 
@@ -96,12 +118,15 @@ def main() -> None:
     draw_cub(PICTURES / "adaptive-cub.png")
     draw_sixty(PICTURES / "adaptive-emoji-60.png")
     draw_cub_arms(PICTURES / "adaptive-cub-arms.png")
+    draw_cars_arms(PICTURES / "adaptive-cars-arms.png")
     tables = (
         emoji_table,
         udist_table,
         sixty_table,
         pace_table,
         cub_arms_table,
+        cars_arms_table,
+        development_table,
         groceries_table,
         cub_table,
         factors_table,
@@ -224,45 +249,67 @@ def pace_table() -> list[str]:
 
 
 def cub_arms_table() -> list[str]:
-    """The candidate on CUB against each of the others, over the seeds that all of them have."""
-    epochs = range(20, 101, 20)
+    return arms_table(CUB_ARMS, range(20, 101, 20))
+
+
+def cars_arms_table() -> list[str]:
+    return arms_table(CARS_ARMS, range(20, 121, 20))
+
+
+def arms_table(arms: Mapping[str, str], epochs: Sequence[int]) -> list[str]:
+    """The candidate of a benchmark against each of the others, over the seeds that both have."""
     lines = [
-        f"| arm | R@1 at epoch {', '.join(map(str, epochs))} | R@1, selected | MAP@R, selected | R@1 of `udist-pace` less it "
-        "| MAP@R of `udist-pace` less it |",
-        "|---|---|--:|--:|--:|--:|",
+        f"| arm | seeds | R@1 at epoch {', '.join(map(str, epochs))} | R@1, selected | MAP@R, selected "
+        "| R@1 of `udist-pace` less it | MAP@R of `udist-pace` less it |",
+        "|---|--:|---|--:|--:|--:|--:|",
     ]
     columns = ("selected_recall@1", "selected_map@r")
-    own = [in_common(CUB_ARMS_RUN, "udist-pace", column) for column in columns]
-    for arm, folder in CUB_ARMS.items():
-        curve = in_points(mean_curve(cub_curves(arm)))
-        found = [in_common(folder, arm, column) for column in columns]
+    own = [figures(arms["udist-pace"], "udist-pace", column) for column in columns]
+    for arm, folder in arms.items():
+        seeds = shared_seeds(arms, arm)
+        curve = in_points(mean_curve(arm_curves(arms, arm, epochs[-1])))
+        found = [{seed: figures(folder, arm, column)[seed] for seed in seeds} for column in columns]
         means = [mean_and_sd(list(each.values())) for each in found]
         less = [
             "" if arm == "udist-pace" else difference(paired_difference(*pair)) for pair in zip(own, found, strict=True)
         ]
         over_training = ", ".join(f"{curve[epoch]:.1f}" for epoch in epochs)
-        lines.append(f"| `{plain_name(arm)}` | {over_training} | {' | '.join((*means, *less))} |")
+        lines.append(f"| `{plain_name(arm)}` | {len(seeds)} | {over_training} | {' | '.join((*means, *less))} |")
     return [unbroken(line) for line in lines]
 
 
+def development_table() -> list[str]:
+    """What was tried last, on training classes of CUB alone: R@1 on the classes left out."""
+    epochs = (10, 20, 30, 50, 70, 90)
+    lines = [
+        f"| arm | | R@1 at epoch {', '.join(map(str, epochs))} | best R@1 (epoch) | best MAP@R (epoch) |",
+        "|---|---|---|--:|--:|",
+    ]
+    for arm, words in TRIED_LAST.items():
+        recall, precision = (
+            in_points(mean_curve(curves(DEVELOPMENT, "test_curves.csv", arm, "epoch", metric)))
+            for metric in ("recall@1", "map@r")
+        )
+        over_training = ", ".join(f"{recall[epoch]:.1f}" for epoch in epochs)
+        best = (f"{max(curve.values()):.1f} ({max(curve, key=lambda x: curve[x])})" for curve in (recall, precision))
+        lines.append(f"| `{arm.removesuffix('-cut')}` | {words} | {over_training} | {' | '.join(best)} |")
+    return lines
+
+
 def plain_name(arm: str) -> str:
-    return arm.removeprefix("cub200-margin-")
+    return re.sub("^(cub200|cars196)-margin-", "", arm)
 
 
-def common_seeds() -> set[int]:
-    """Those of every arm on CUB."""
-    return set.intersection(*(set(figures(folder, arm, "last_recall@1")) for arm, folder in CUB_ARMS.items()))
+def shared_seeds(arms: Mapping[str, str], arm: str) -> list[int]:
+    """Those of the candidate that the arm has too."""
+    own, others = (set(figures(arms[each], each, "last_recall@1")) for each in ("udist-pace", arm))
+    return sorted(own & others)
 
 
-def in_common(folder: str, arm: str, column: str) -> dict[int, float]:
-    found = figures(folder, arm, column)
-    return {seed: found[seed] for seed in sorted(common_seeds())}
-
-
-def cub_curves(arm: str) -> list[Curve]:
-    """R@1 on the test split over the first 100 epochs, for each of the common seeds."""
-    by_seed = curves_by_seed(CUB_ARMS[arm], "test_curves.csv", arm, "epoch", "recall@1")
-    return [{x: y for x, y in by_seed[seed].items() if x <= 100} for seed in sorted(common_seeds())]
+def arm_curves(arms: Mapping[str, str], arm: str, last: float) -> list[Curve]:
+    """R@1 on the test split up to the last epoch of the comparison, for each shared seed."""
+    by_seed = curves_by_seed(arms[arm], "test_curves.csv", arm, "epoch", "recall@1")
+    return [{x: y for x, y in by_seed[seed].items() if x <= last} for seed in shared_seeds(arms, arm)]
 
 
 def unbroken(line: str) -> str:
@@ -440,16 +487,24 @@ def mean_look(arm: str) -> dict[str, Any]:
 
 
 def draw_cub_arms(path: Path) -> None:
-    """The test split over training on CUB: each run thin, the means thick."""
+    draw_arms(path, CUB_ARMS, 100, "CUB200-2011, 256 pixels, seeds 0 to 2 and their means")
+
+
+def draw_cars_arms(path: Path) -> None:
+    draw_arms(path, CARS_ARMS, 120, "CARS196, seeds 0 to 2 (of two arms 0 and 1) and their means")
+
+
+def draw_arms(path: Path, arms: Mapping[str, str], last: float, title: str) -> None:
+    """The test split over training on a benchmark: each run thin, the means thick."""
     with new_figure(7.4, 3.6) as (figure, _):
         axes = figure.subplots()
-        for arm in CUB_ARMS:
-            several, look = [in_points(curve) for curve in cub_curves(arm)], mean_look(plain_name(arm))
+        for arm in arms:
+            several = [in_points(curve) for curve in arm_curves(arms, arm, last)]
+            look = mean_look(plain_name(arm))
             for curve in several:
                 plot(axes, curve, linewidth=0.5, alpha=0.5, color=look["color"], linestyle=look["linestyle"])
             plot(axes, mean_curve(several), **look)
-        seeds = ", ".join(map(str, sorted(common_seeds())))
-        axes.set(xlabel="epoch", ylabel="test R@1, %", title=f"CUB200-2011, 256 pixels, seeds {seeds} and their means")
+        axes.set(xlabel="epoch", ylabel="test R@1, %", title=title)
         axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5), handlelength=3.5)
         figure.savefig(path, dpi=180)
 

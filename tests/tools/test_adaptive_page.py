@@ -23,6 +23,8 @@ def tool(load_tool):
         ("sixty_table", "adaptive"),
         ("pace_table", "adaptive"),
         ("cub_arms_table", "adaptive"),
+        ("cars_arms_table", "adaptive"),
+        ("development_table", "adaptive"),
         ("groceries_table", "adaptive"),
         ("cub_table", "adaptive"),
         ("factors_table", "benchmarks"),
@@ -38,17 +40,29 @@ def test_every_arm_that_was_run_is_shown(tool):
     assert set(tool.LOOKS) == {row["recipe"] for row in read_rows(tool.RESULTS / tool.SIXTY / "seeds.csv")}
     assert set(tool.CUB) == {row["recipe"] for row in read_rows(tool.RESULTS / tool.SCREEN / "seeds.csv")}
     assert shown <= {arm.name for arm in STUDIES["adaptive"].arms}
-    run_there = {row["recipe"] for row in read_rows(tool.RESULTS / tool.CUB_ARMS_RUN / "seeds.csv")}
-    assert run_there == {arm for arm, folder in tool.CUB_ARMS.items() if folder == tool.CUB_ARMS_RUN}
+    for arms, folder in ((tool.CUB_ARMS, tool.CUB_RUN), (tool.CARS_ARMS, tool.CARS_RUN)):
+        run_there = {row["recipe"] for row in read_rows(tool.RESULTS / folder / "seeds.csv")}
+        assert run_there == {arm for arm in arms if arms[arm] == folder}
+    tried = {row["recipe"] for row in read_rows(tool.RESULTS / tool.DEVELOPMENT / "test_curves.csv")}
+    assert tried == set(tool.TRIED_LAST)
 
 
-def test_arms_on_cub_are_compared_over_the_seeds_that_all_of_them_have(tool):
-    assert tool.common_seeds() == {0, 1, 2}
-    assert all(len(tool.cub_curves(arm)) == 3 for arm in tool.CUB_ARMS)
+def test_arms_on_a_benchmark_are_compared_over_the_seeds_that_both_have(tool):
+    assert all(tool.shared_seeds(tool.CUB_ARMS, arm) == [0, 1, 2] for arm in tool.CUB_ARMS)
+    counts = {arm: len(tool.shared_seeds(tool.CARS_ARMS, arm)) for arm in tool.CARS_ARMS}
+    assert counts == dict.fromkeys(tool.CARS_ARMS, 3) | dict.fromkeys(("fixed-bins", "random-actions"), 2)
+    assert all(len(tool.arm_curves(tool.CARS_ARMS, arm, 120)) == count for arm, count in counts.items())
 
 
 def test_the_pictures_are_drawn(tool, tmp_path):
-    for draw in (tool.draw_collapse, tool.draw_emoji, tool.draw_cub, tool.draw_sixty, tool.draw_cub_arms):
+    for draw in (
+        tool.draw_collapse,
+        tool.draw_emoji,
+        tool.draw_cub,
+        tool.draw_sixty,
+        tool.draw_cub_arms,
+        tool.draw_cars_arms,
+    ):
         path = tmp_path / f"{draw.__name__}.png"
         draw(path)
         assert path.stat().st_size > 10_000
