@@ -1,5 +1,9 @@
 """The documentation site: `make docs`. Plain Sphinx and MyST, since these will still be kept in ten years."""
 
+import json
+import re
+from pathlib import Path
+
 import pads
 
 project = "pads"
@@ -8,11 +12,30 @@ release = version = pads.__version__
 extensions = ["myst_parser"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
-suppress_warnings = [
-    "myst.xref_missing",
-    "myst.header",
-]  # pages link to files of the repository too; a test checks them
+suppress_warnings = ["myst.header"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "pads"
 html_copy_source = False
+
+ROOT = Path(__file__).parent.parent
+TAKEN_OVER = {"results": "RESULTS.md", "speed": "benchmarks/README.md"}
+"""Pages of the site that are files of the repository elsewhere."""
+
+
+def for_the_site(app, docname, source):
+    """Links that are right in the repository, made right for the site: a dead one fails the build."""
+    text = (ROOT / TAKEN_OVER[docname]).read_text() if docname in TAKEN_OVER else source[0]
+    if docname == "results":
+        for claim in ROOT.glob("results/*/claim.json"):  # a target for each section, by the name of its folder
+            title = f"## {json.loads(claim.read_text())['title']}\n"
+            text = text.replace(title, f"({claim.parent.name})=\n{title}")
+        text = re.sub(r"\]\(results/([^/)]+)/\)", r"](../results/\1/seeds.csv)", text)
+    for page, path in TAKEN_OVER.items():
+        text = text.replace(f"](../{path}", f"]({page}.md")
+    text = re.sub(r"\]\(\.\./results/([^/)]+)/(README\.md)?\)", r"](results.md#\1)", text)
+    source[0] = text.replace("](../docs/", "](")
+
+
+def setup(app):
+    app.connect("source-read", for_the_site)

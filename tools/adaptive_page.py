@@ -16,6 +16,7 @@ from typing import Any
 from pads.reports.figures import COLOURS, new_figure
 from pads.studies.seeds import read_rows
 from pads.studies.statistics import Estimate, difference, mean_and_sd, paired_difference
+from results import unbroken
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PICTURES = ROOT / "results", ROOT / "docs" / "pictures"
@@ -310,11 +311,6 @@ def arm_curves(arms: Mapping[str, str], arm: str, last: float) -> list[Curve]:
     """R@1 on the test split up to the last epoch of the comparison, for each shared seed."""
     by_seed = curves_by_seed(arms[arm], "test_curves.csv", arm, "epoch", "recall@1")
     return [{x: y for x, y in by_seed[seed].items() if x <= last} for seed in shared_seeds(arms, arm)]
-
-
-def unbroken(line: str) -> str:
-    """No break within a mean with its deviation, or within an interval: the table is wide."""
-    return re.sub(r"\[([^],]+), ([^]]+)\]", "[\\1,\u00a0\\2]", line).replace(" ± ", "\u00a0±\u00a0")
 
 
 def at_epochs(folder: str, recipe: str) -> list[str]:

@@ -13,12 +13,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from adaptive_page import PICTURES, RESULTS, Curve, curves_by_seed, figures, in_points, mean_curve, plot, unbroken
+from adaptive_page import PICTURES, RESULTS, Curve, curves_by_seed, figures, in_points, mean_curve, plot
 
 from pads.reports.figures import COLOURS, new_figure
 from pads.studies.seeds import read_rows
 from pads.studies.statistics import difference, mean_and_sd, paired_difference
-from results import COLUMNS
+from results import COLUMNS, unbroken
 
 
 class Series(NamedTuple):
