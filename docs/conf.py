@@ -25,7 +25,10 @@ TAKEN_OVER = {"results": "RESULTS.md", "speed": "benchmarks/README.md"}
 
 def for_the_site(app, docname, source):
     """Links that are right in the repository, made right for the site: a dead one fails the build."""
-    text = (ROOT / TAKEN_OVER[docname]).read_text() if docname in TAKEN_OVER else source[0]
+    text = source[0]
+    if docname in TAKEN_OVER:
+        text = (ROOT / TAKEN_OVER[docname]).read_text()
+        app.env.note_dependency(ROOT / TAKEN_OVER[docname], docname=docname)
     if docname == "results":
         for claim in ROOT.glob("results/*/claim.json"):  # a target for each section, by the name of its folder
             title = f"## {json.loads(claim.read_text())['title']}\n"

@@ -66,7 +66,8 @@ def selects_on_test(config: Path) -> bool:
 def table(
     rows: list[dict[str, str]], recipes: Sequence[str], when: str, claim: dict[str, Any], marked: Collection[str] = ()
 ) -> list[str]:
-    head = ["recipe", "n", *COLUMNS.values(), "R@1, 95 % interval", "difference to baseline", "paper R@1", "seconds"]
+    recall, *others = COLUMNS.values()
+    head = ["recipe", "n", recall, "its 95 % interval", "difference to baseline", *others, "paper R@1", "seconds"]
     lines = []
     for recipe in recipes:
         own = {row["seed"]: row for row in rows if row["recipe"] == recipe}
@@ -77,11 +78,12 @@ def table(
         theirs = {row["seed"]: row for row in rows if row["recipe"] == claim["baseline"]}
         compared = "" if recipe == claim["baseline"] else difference(compare(own, theirs, when))
         mark = " (test-selected)" if recipe in marked else ""
-        cells = [f"`{recipe}`{mark}", str(len(own)), *map(mean_and_sd, values.values())]
-        lines.append([*cells, interval(estimate(values["recall@1"])), compared, str(paper), seconds])
+        first, *means = map(mean_and_sd, values.values())
+        of_recall = [first, interval(estimate(values["recall@1"])), compared]
+        lines.append([f"`{recipe}`{mark}", str(len(own)), *of_recall, *means, str(paper), seconds])
     filled = [column for column in zip(head, *lines, strict=True) if any(column[1:])]
-    first, *others = [f"| {' | '.join(row)} |" for row in zip(*filled, strict=True)]
-    return [first, "|---" * len(filled) + "|", *map(unbroken, others)]
+    first, *rest = [f"| {' | '.join(row)} |" for row in zip(*filled, strict=True)]
+    return [first, "|---" * len(filled) + "|", *map(unbroken, rest)]
 
 
 def unbroken(line: str) -> str:

@@ -30,6 +30,8 @@ def test_a_column_that_nobody_filled_is_left_out(tool):
     head, _, ours, theirs = tool.table(
         rows(seconds="7"), ["ours", "theirs"], "selected", {**claim, "paper": {"ours": 63.5}}
     )
-    assert head.endswith("| difference to baseline | paper R@1 | seconds |")
-    assert ours.endswith("| +0.00 | 63.5 | 7 |")
-    assert theirs.endswith("|  |  | 7 |")
+    assert head.startswith("| recipe | n | R@1 | difference to baseline | R@2 |")
+    assert head.endswith("| NMI | paper R@1 | seconds |")
+    assert ours.startswith("| `ours` | 1 | 50.0 | +0.00 | 50.0 |")
+    assert ours.endswith("| 63.5 | 7 |")
+    assert theirs.endswith("|  | 7 |")
