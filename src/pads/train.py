@@ -219,10 +219,10 @@ def measure_epoch(
     last = epoch == config.num_epochs
     selection = views.test if config.data.paper_protocol else views.selection
     if len(selection) and (last or epoch % config.select_every == 0):
-        by = "recall@1" if config.data.paper_protocol else config.select_by  # the authors keep the best Recall@1
-        metrics = evaluate(network, selection, tuple(dict.fromkeys(("recall@1", "map@r", by))))
+        names = dict.fromkeys(("recall@1", "map@r", config.picked_by))
+        metrics = evaluate(network, selection, tuple(names))
         record("selection", step, {"epoch": epoch, **metrics})
-        if metrics[by] > selected.get(by, -1.0):
+        if metrics[config.picked_by] > selected.get(config.picked_by, -1.0):
             selected.update(metrics, step=step, epoch=epoch)
             run.save_selected(network.state_dict(), **selected)
     if config.test_curve_every and (last or epoch % config.test_curve_every == 0):

@@ -9,7 +9,7 @@ import pytest
 
 from pads.config import Config, Data, Optimiser, Part
 from pads.reports.curves import band, charts_of, running_mean
-from pads.reports.groups import alike, grouped, labels_of
+from pads.reports.groups import Group, alike, curve_names, grouped, labels_of
 from pads.reports.heatmap import Progression, mean_progression
 
 
@@ -107,6 +107,17 @@ def test_the_band_of_a_group_is_over_its_runs(runs):
     values = [series["curves"]["loss"]["values"] for series in group.series]
     assert group.band("loss").mean == pytest.approx(np.mean(values, axis=0).tolist())
     assert group.band("test/nmi") is None
+
+
+def test_a_share_of_what_no_run_ever_does_has_no_chart():
+    def group(**curves):
+        series = {"curves": {name: curve_of([1, 2], values) for name, values in curves.items()}}
+        return Group("made up", (), (series,))
+
+    never = group(rho=[0.0, 0.0], negative_of_class_share=[0.0, 0.0], violation_share=[0.0, 0.0])
+    late = group(rho=[0.0, 0.1])
+    assert curve_names([never]) == {"violation_share"}  # that nothing costs anything is worth a chart
+    assert curve_names([never, late]) == {"violation_share", "rho"}
 
 
 def test_groups_of_one_recipe_are_told_apart_by_what_was_set():

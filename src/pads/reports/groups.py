@@ -16,6 +16,10 @@ OWN_IMAGES = ("folder", "csv")
 """Data sets that are another one in another place."""
 
 
+SHARES = ("rho", "negative_of_class_share", "positive_is_anchor_share")
+"""Of what only some samplers do at all."""
+
+
 @dataclass(frozen=True)
 class Group:
     label: str
@@ -40,7 +44,9 @@ class Group:
 
 
 def curve_names(groups: Iterable[Group]) -> set[str]:
-    return {name for group in groups for series in group.series for name in series["curves"]}
+    """Of the curves that one of the runs has something to say by: a share of what it never does is none."""
+    curves = [item for group in groups for series in group.series for item in series["curves"].items()]
+    return {name for name, curve in curves if name not in SHARES or any(curve["values"])}
 
 
 def drawn_curve(name: str, curve: Curve) -> Curve:

@@ -316,7 +316,7 @@ def selection_level(run: Path) -> float:
     folder = RunFolder.open(run)
     figures = folder.metrics
     assert figures is not None
-    return float(figures["selection"][folder.config.select_by])
+    return float(figures["selection"][folder.config.picked_by])
 
 
 def read_tuned(out: Path) -> dict[str, Any]:
