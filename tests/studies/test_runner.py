@@ -9,13 +9,16 @@ import time
 from dataclasses import replace
 
 import pytest
+import torch
 
 from pads.config import Config, Part, from_json, with_settings
 from pads.errors import UserError
 from pads.losses import LOSSES, MarginLoss
+from pads.networks import BACKBONES
 from pads.runs import RunFolder
 from pads.studies import Arm, Needs, Study, engines, pads, run_study, udist
 from pads.studies.arms import fixed_policy, same_positives, static
+from pads.studies.plan import Plan
 from pads.studies.runner import TUNING_SEED, source_commit
 from pads.studies.seeds import read_rows
 from pads.studies.tables import AGENTS, CONTROLS, FREQUENCY, TRANSFER, VALIDATION
@@ -127,6 +130,7 @@ def test_other_settings_are_refused_before_they_mix_with_what_is_there(quick):
         ({"jobs": 0}, "jobs is 0"),
         ({"data": None}, "--data"),
         ({"data": "/nowhere/at/all"}, "/nowhere/at/all"),
+        ({"weights": "nowhere.pth"}, "there is no file nowhere.pth"),
         ({"engine": "slurm"}, "there is no engine 'slurm'"),
         ({"engine": "ray", "jobs": 2}, "--jobs is for --engine local"),
         ({"gpus_per_run": 0.5}, "--engine ray"),
@@ -141,6 +145,29 @@ def test_bad_input_is_one_sentence_and_leaves_nothing_behind(quick, wrong, messa
     with pytest.raises(UserError, match=message):
         run_study(TWO, **{**quick, **wrong})
     assert not quick["out"].exists()
+
+
+def test_own_images_start_from_weights_in_settings_that_suit_these(quick, tmp_path):
+    """Their backbone and small steps for every arm; what is set stays set, and a benchmark's base expects weights anyway."""
+
+    def chosen(config):
+        return config.network.backbone, config.network.frozen_batch_norm, config.optimiser.learning_rate
+
+    weights = tmp_path / "weights.pth"
+    torch.save(BACKBONES["resnet18"]().state_dict(), weights)
+    plan = Plan(TWO, tmp_path / "plan", "folder", weights=str(weights))
+    assert {chosen(plan.config(arm, 0)) for arm in TWO.arms} == {("resnet18", True, 3e-5)}
+    assert chosen(replace(plan, weights=None).example) == ("small", False, 1e-3)
+    given = replace(plan, settings=("network.backbone=resnet34", "optimiser.learning_rate=1e-4"))
+    assert chosen(given.example) == ("resnet34", True, 1e-4)
+    assert replace(plan, base="cub200").example.network == replace(
+        replace(plan, base="cub200", weights=None).example.network, weights=str(weights)
+    )
+    assert replace(plan, weights="imagenet").example.network.backbone == "resnet50"
+
+    result = run_study(TWO, **{**quick, "weights": str(weights), "arms": ("udist",), "seeds": (0,), "epochs": 1})
+    assert not result.failures
+    assert RunFolder.open(quick["out"] / "runs" / "udist-0").metrics["weights"]["sha256"]
 
 
 def test_a_study_that_does_not_exist_is_refused_with_the_nearest():

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pads.config import Config, Data, Network, Optimiser, Part, Sampling, lookup
+from pads.config import AUTO, Config, Data, Network, Optimiser, Part, Sampling, lookup
 from pads.curricula import is_adaptive
 from pads.recipes import (
     PAPER_BINS,
@@ -95,20 +95,40 @@ def own_images(name: str) -> Callable[[], Config]:
     )
 
 
+def own_images_from_weights(name: str) -> Callable[[], Config]:
+    """The same from pretrained weights: the backbone that they were made for, larger images, small steps."""
+
+    def config() -> Config:
+        scratch = own_images(name)()
+        return replace(
+            scratch,
+            data=replace(scratch.data, image_size=128, resize=144, store_size=160),
+            network=Network(AUTO, frozen_batch_norm=True),
+            optimiser=replace(scratch.optimiser, learning_rate=3e-5),
+            num_epochs=20,
+            test_curve_every=5,
+        )
+
+    return config
+
+
+OWN_IMAGES = ("folder", "csv", "hf")
 BASES: dict[str, Callable[[], Config]] = {
     "emoji": short_emoji,
     "cub200": with_test_curve(cub200_margin_udist),
     "cars196": with_test_curve(cars196_margin_udist),
     "sop": with_test_curve(sop_margin_udist),
-    **{name: own_images(name) for name in ("folder", "csv", "hf")},
+    **{name: own_images(name) for name in OWN_IMAGES},
 }
 """A data set by name, in the settings of its static baseline; any recipe is a base too."""
+FROM_WEIGHTS = {name: own_images_from_weights(name) for name in OWN_IMAGES}
+"""What bases become where weights are given: those of the benchmarks expect them anyway."""
 ABLATION_EPOCHS = {"cub200": 150, "cars196": 150}
 
 
-def base_config(name: str, *, scheduled: bool, epochs: int | None = None) -> Config:
+def base_config(name: str, *, scheduled: bool, epochs: int | None = None, has_weights: bool = False) -> Config:
     """The base of that name, with its schedule stretched to the epochs, or without one as in the paper's ablations."""
-    config = lookup({**RECIPES, **BASES}, name, "base")()
+    config = lookup({**RECIPES, **BASES, **(FROM_WEIGHTS if has_weights else {})}, name, "base")()
     if not scheduled:
         usual = ABLATION_EPOCHS.get(name, config.num_epochs)
         config = replace(config, num_epochs=usual, optimiser=replace(config.optimiser, milestones=()))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pads.config import Config, with_settings
-from pads.studies.arms import Arm, Study, base_config
+from pads.config import AUTO, Config, with_settings
+from pads.networks import backbone_of, find_weights
+from pads.networks.weights import DOWNLOADED
+from pads.studies.arms import FROM_WEIGHTS, Arm, Study, base_config
 from pads.studies.engines import Job
 
 DEFAULT_SEEDS = (0, 1, 2, 3, 4)
@@ -39,13 +42,17 @@ class Plan:
 
     def config(self, arm: Arm, seed: int) -> Config:
         """The run's config but for what it takes from another run."""
-        config = base_config(self.base, scheduled=self.study.scheduled, epochs=self.epochs)
+        has_weights = self.weights is not None
+        config = base_config(self.base, scheduled=self.study.scheduled, epochs=self.epochs, has_weights=has_weights)
         config = arm.change(config)
         data = replace(config.data, root=config.data.root if self.data is None else self.data)
         network = config.network if self.weights is None else replace(config.network, weights=self.weights)
         config = replace(config, recipe=arm.name, seed=seed, data=data, network=network)
         owner = arm.needs.arm if arm.needs else arm.name  # what takes something from a run shares its tuned settings
-        return with_settings(config, [*self.tuned.get(owner, {}).get("settings", ()), *self.settings])
+        config = with_settings(config, [*self.tuned.get(owner, {}).get("settings", ()), *self.settings])
+        if self.weights is not None and self.base in FROM_WEIGHTS and config.network.backbone == AUTO:
+            config = replace(config, network=replace(config.network, backbone=made_for(self.weights)))
+        return config
 
     @property
     def example(self) -> Config:
@@ -89,6 +96,12 @@ class Plan:
             for arm in self.asked:
                 add((arm.name, seed))
         return list(keys)
+
+
+@functools.cache
+def made_for(weights: str) -> str:
+    """The backbone of a file of weights; a download is ResNet-50's."""
+    return "resnet50" if weights in DOWNLOADED else backbone_of(find_weights(weights, "resnet50"))
 
 
 @dataclass(frozen=True)
