@@ -135,4 +135,5 @@ def test_where_the_images_are_matters_for_own_images_alone():
         return Config(data=Data(name=name, root=root))
 
     assert alike(at("cub200", "here")) == alike(at("cub200", "there"))
-    assert alike(at("folder", "here")) != alike(at("folder", "there"))
+    for name in ("folder", "csv", "hf"):
+        assert alike(at(name, "here")) != alike(at(name, "there"))

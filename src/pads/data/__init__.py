@@ -36,10 +36,13 @@ DATASETS: dict[str, Callable[..., Benchmark]] = {
     "csv": table,
     "hf": hf,
 }
+OWN_IMAGES = ("folder", "csv", "hf")
+"""Those that are another data set in another place."""
 
 __all__ = [
     "AUGMENTATIONS",
     "DATASETS",
+    "OWN_IMAGES",
     "Benchmark",
     "ImageList",
     "ImageStore",

@@ -7,14 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pads.config import Config, to_dict
+from pads.data import OWN_IMAGES
 from pads.reports.curves import Band, band, running_mean
 from pads.reports.heatmap import Progression, mean_progression
 from pads.reports.series import Curve, series_of
 from pads.runs import RunFolder
-
-OWN_IMAGES = ("folder", "csv")
-"""Data sets that are another one in another place."""
-
 
 SHARES = ("rho", "negative_of_class_share", "positive_is_anchor_share")
 """Of what only some samplers do at all."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from pads.config import AUTO, Config, Data, Network, Optimiser, Part, Sampling, lookup
 from pads.curricula import is_adaptive
+from pads.data import OWN_IMAGES
 from pads.recipes import (
     PAPER_BINS,
     RECIPES,
@@ -112,7 +113,6 @@ def own_images_from_weights(name: str) -> Callable[[], Config]:
     return config
 
 
-OWN_IMAGES = ("folder", "csv", "hf")
 BASES: dict[str, Callable[[], Config]] = {
     "emoji": short_emoji,
     "cub200": with_test_curve(cub200_margin_udist),
