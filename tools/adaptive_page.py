@@ -22,13 +22,9 @@ ROOT = Path(__file__).parent.parent
 RESULTS, PICTURES = ROOT / "results", ROOT / "docs" / "pictures"
 EMOJI, SERIES, SCREEN, FACTORS = "emoji-adaptive", "cub200-series-a", "cub200-adaptive-screen", "cub200-factors"
 FROM_U_DIST, SCHEDULED, SIXTY = "emoji-udist", "emoji-27-epochs", "emoji-60-epochs"
-CUB_SERIES, CUB_RUN, CARS_SERIES, CARS_RUN = (
-    "cub200-series-b",
-    "cub200-adaptive",
-    "cars196-series-a",
-    "cars196-adaptive",
-)
-GROCERIES, DEVELOPMENT = "groceries-adaptive", "cub200-development"
+CUB_SERIES, CUB_RUN, DEVELOPMENT = "cub200-series-b", "cub200-adaptive", "cub200-development"
+CARS_SERIES, CARS_RUN = "cars196-series-a", "cars196-adaptive"
+GROCERIES, PRETRAINED = "groceries-adaptive", "groceries-pretrained"
 ADAPT_EVERY = {EMOJI: 10, SERIES: 30, SCREEN: 30}
 
 WAYS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -129,6 +125,7 @@ def main() -> None:
         cars_arms_table,
         development_table,
         groceries_table,
+        pretrained_table,
         cub_table,
         factors_table,
     )
@@ -191,6 +188,11 @@ def udist_table() -> list[str]:
 def groceries_table() -> list[str]:
     """On a folder of product photos: `udist-pace` against each of the others."""
     return against_table(GROCERIES, "udist-pace")
+
+
+def pretrained_table() -> list[str]:
+    """The same photos, from a pretrained network."""
+    return against_table(PRETRAINED, "udist-pace")
 
 
 def against_table(folder: str, own: str) -> list[str]:

@@ -26,6 +26,7 @@ def tool(load_tool):
         ("cars_arms_table", "adaptive"),
         ("development_table", "adaptive"),
         ("groceries_table", "adaptive"),
+        ("pretrained_table", "adaptive"),
         ("cub_table", "adaptive"),
         ("factors_table", "benchmarks"),
     ],
