@@ -13,7 +13,7 @@ from pads.reports.heatmap import Progression, mean_progression
 from pads.reports.series import Curve, series_of
 from pads.runs import RunFolder
 
-SHARES = ("rho", "negative_of_class_share", "positive_is_anchor_share")
+SHARES = ("rho", "negative_of_class_share")
 """Of what only some samplers do at all."""
 
 
