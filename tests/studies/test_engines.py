@@ -1,5 +1,6 @@
 """Who trains the runs: several processes, which may die one by one, and a real Ray cluster."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -81,7 +82,9 @@ def test_a_stopped_study_saves_its_runs_and_says_that_the_same_command_goes_on(q
         "500",
         *settings,
     ]
-    study = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # a shell's background job, such as a CI, ignores Ctrl-C and hands that down; a person's terminal does not
+    heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    study = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heard)
     events = [quick["out"] / "runs" / f"{arm}-0" / "events.jsonl" for arm in ("udist", "pads")]
     deadline = time.monotonic() + 120
     while not all(path.exists() for path in events):
