@@ -14,12 +14,21 @@ PINNED = {
     "OMP_NUM_THREADS": "1",
 }
 
-SETTINGS = {
-    "emoji-pads": ["curriculum.options.agent_options.old_policy_every=2"],
-    "emoji-pads-code": [],
-    "emoji-udist": [],
-    "emoji-semihard": [],
+AGENT = "curriculum.options.agent"
+GREEDY = ["adapt_every=2", f"{AGENT}_options.epsilon_steps=6", f"{AGENT}_options.target_every=3"]
+TRACES = {
+    "emoji-pads": ("emoji-pads", [f"{AGENT}_options.old_policy_every=2"]),
+    "emoji-pads-code": ("emoji-pads-code", []),
+    "emoji-udist": ("emoji-udist", []),
+    "emoji-semihard": ("emoji-semihard", []),
+    "reinforce": ("emoji-pads", [f"{AGENT}=reinforce", f"{AGENT}_options.baseline=moving average", "adapt_every=2"]),
+    "a2c": ("emoji-pads", [f"{AGENT}=a2c", f"{AGENT}_options.episode_length=2", "adapt_every=2"]),
+    "q-learning": ("emoji-pads", [f"{AGENT}=q-learning", *GREEDY]),
+    "rainbow": ("emoji-pads", [f"{AGENT}=rainbow", *GREEDY]),
+    "self-paced with rho": ("emoji-udist-pace", ["sampling.rho=0.4"]),
+    "random actions": ("emoji-pads", ["curriculum.name=random actions"]),
 }
+"""name of the trace: its recipe and what is changed in it"""
 SHORT = [
     "num_epochs=1",
     "data.classes_per_batch=12",
@@ -32,34 +41,42 @@ SHORT = [
 
 
 def main() -> None:
-    import json
+    import hashlib
+    import signal
     from dataclasses import replace
     from pathlib import Path
 
+    import numpy as np
+
     from pads.config import with_settings
     from pads.recipes import RECIPES
+    from pads.runs import RunFolder
     from pads.train import train
 
-    class Enough(Exception):
-        """The final figures on thousands of test images are no part of the trace."""
+    def digest(*arrays):
+        return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()[:16]
 
     def watch(kind, step, values):
         if kind == "training":
-            print(recipe, step, values["loss"].hex(), flush=True)
+            print(name, step, values["loss"].hex(), flush=True)
         if kind == "adaptation":
             actions = "".join(map(str, values["actions"]))
-            print(recipe, step, "reward", values["reward"], "actions", actions, flush=True)
+            p = digest(values["distribution"])
+            print(name, step, "reward", values["reward"], "actions", actions, "p", p, flush=True)
         if kind == "step" and step == 17:
-            raise Enough
+            signal.raise_signal(signal.SIGINT)  # the final figures on thousands of test images are no part of the trace
 
-    for recipe, settings in SETTINGS.items():
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job may have been told to ignore it
+    for name, (recipe, settings) in TRACES.items():  # noqa: B007 `watch` reads the name
         config = with_settings(replace(RECIPES[recipe](), recipe=recipe), [*SHORT, *settings])
         with tempfile.TemporaryDirectory() as folder:
             try:
                 train(config, Path(folder) / "run", watch=watch)
-            except Enough:
+            except KeyboardInterrupt:
+                weights = RunFolder(Path(folder) / "run").load_checkpoint()["network"]
+                print(name, 17, "weights", digest(*weights.values()), flush=True)
                 continue
-            raise SystemExit(json.dumps({"the run ended before step 17": recipe}))
+        raise SystemExit(f"the run of {name} ended before step 17")
 
 
 if __name__ == "__main__":
