@@ -13,8 +13,8 @@ from dataclasses import replace
 import torch
 
 from pads.bench import synthetic_rate
+from pads.build import pick_device
 from pads.networks import fused
-from pads.parts import pick_device
 from pads.recipes import RECIPES
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import faiss
 import numpy as np
 
-from pads.retrieval.engines import FaissCodes, FaissExact, make_codes, ranked
+from pads.search.engines import FaissCodes, FaissExact, make_codes, ranked
 
 NUM_QUERIES = 200
 K = 10

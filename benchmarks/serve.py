@@ -22,12 +22,12 @@ import numpy as np
 from PIL import Image
 
 import pads
+from pads.build import start_network
 from pads.config import with_settings
-from pads.parts import start_network
 from pads.recipes import RECIPES
 from pads.runs import RunFolder
-from pads.web.maps import FILE, Layout, write_layout
-from pads.web.searcher import version_of
+from pads.search.serve.maps import FILE, Layout, write_layout
+from pads.search.serve.searcher import version_of
 
 SETTINGS = ["device=cpu", "data.paper_protocol=true"]  # without a selection split there is nothing to calibrate
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from pads.build import match_layouts
 from pads.config import Config, with_settings
 from pads.errors import UserError
-from pads.parts import match_layouts
 from pads.recipes import RECIPES
 from pads.runs import RunFolder
 from pads.runs.checkpoint import load_state

@@ -28,7 +28,9 @@ import torch
 from PIL import Image
 from torch import nn
 
-from pads.choose import settled
+from pads.autoconfig import settled
+from pads.build import build_network, own_device
+from pads.check import check
 from pads.config import Config, with_settings
 from pads.data import views as views_module
 from pads.data.batches import class_batches, rank_share
@@ -37,11 +39,11 @@ from pads.errors import UserError
 from pads.evaluate import embed, evaluate
 from pads.losses import MarginLoss, TripletLoss
 from pads.networks import EmbeddingNetwork, build_backbone
-from pads.parts import build_network, check, own_device
 from pads.recipes import RECIPES
-from pads.runs import RunFolder, SilentFolder, distributed
+from pads.runs import RunFolder, SilentFolder
 from pads.runs.checkpoint import load_state
-from pads.runs.distributed import ALONE, Deserted, Team, answered, joined, num_processes, share_batch_norms
+from pads.runtime import team as team_module
+from pads.runtime.team import ALONE, Deserted, Team, answered, joined, num_processes, share_batch_norms
 from pads.sampling import Triplets
 from pads.train import nobody, resume, train
 
@@ -340,7 +342,7 @@ def test_a_killed_process_ends_the_run_and_what_was_saved_goes_on_to_the_bit(
 
 def test_a_process_that_hangs_is_given_up_after_a_while(config, tmp_path):
     def hangs(rank: int) -> None:
-        distributed.TIMEOUT = timedelta(seconds=5)
+        team_module.TIMEOUT = timedelta(seconds=5)
         if rank == 1:
             before(Team, "gathered", 4, lambda: time.sleep(8))
         train(config, tmp_path / "run")
@@ -578,7 +580,7 @@ def wait_for_steps(run: Path, number: int, process: subprocess.Popen) -> None:
 KILLED = """
 import os, signal
 from pads.cli import main
-from pads.runs.distributed import Team
+from pads.runtime.team import Team
 
 gathered, calls = Team.gathered, []
 

@@ -25,15 +25,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pads.choose import settled
+from pads.autoconfig import settled
+from pads.build import build_optimiser, build_parts, pick_device, set_learning_rates
+from pads.check import check
 from pads.config import Config, with_settings
 from pads.data.views import Views, load_views
 from pads.errors import UserError
 from pads.evaluate import evaluate
-from pads.parts import build_optimiser, build_parts, check, pick_device, set_learning_rates
+from pads.runtime.precision import float32_rounding
 from pads.sampling import BinDistribution, bin_distribution, draw_tuples
 from pads.sampling.rules import BinRule
-from pads.speed import float32_rounding
 from pads.studies.arms import base_config, pads
 from pads.train import batch_size, epoch_batches, fixed_threads, nobody
 

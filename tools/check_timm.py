@@ -26,10 +26,10 @@ from rich.table import Table
 from timm.optim import param_groups_layer_decay
 
 import pads
+from pads.build import build_network, network_groups
 from pads.config import Config, Optimiser, with_settings
 from pads.model import evaluate_run
 from pads.networks import build_backbone, load_weights
-from pads.parts import build_network, network_groups
 
 MODELS = {
     "vit_tiny_patch16_224.augreg_in21k_ft_in1k": ["data.image_size=96"],

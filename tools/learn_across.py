@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from pads.agents.rewards import reward_level
+from pads.check import check
 from pads.config import Config, with_settings
 from pads.errors import UserError
-from pads.parts import check
 from pads.runs import RunFolder
 from pads.runs.checkpoint import save_state
 from pads.studies.arms import base_config, pads

@@ -16,13 +16,13 @@ from itertools import groupby
 from pathlib import Path
 from statistics import fmean, stdev
 
+from pads.build import build_network, pick_device
 from pads.config import Config
 from pads.data.views import load_views
 from pads.errors import UserError
 from pads.evaluate import evaluate
-from pads.parts import build_network, pick_device
 from pads.runs import RunFolder
-from pads.speed import PRECISIONS, float32_rounding
+from pads.runtime.precision import PRECISIONS, float32_rounding
 from pads.train import nobody
 
 METRICS = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r")

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from pads.data import DATASETS
     from pads.errors import UserError
     from pads.evaluate import evaluate
-    from pads.hub import push
     from pads.losses import LOSSES, MarginLoss, TripletLoss
     from pads.metrics import METRICS, compute_metrics
     from pads.model import Model, load
     from pads.networks import BACKBONES, EmbeddingNetwork
+    from pads.publish.hub import push
     from pads.recipes import RECIPES
-    from pads.retrieval import Index, build_index
     from pads.runs import RunFolder
     from pads.sampling import NEGATIVE_RULES, BinDistribution, Triplets, bin_distribution, draw_triplets
+    from pads.search import Index, build_index
     from pads.train import resume, train
 
 _HOMES = {
@@ -39,7 +39,7 @@ _HOMES = {
     "DATASETS": "data",
     "EmbeddingNetwork": "networks",
     "FixedCurriculum": "curricula",
-    "Index": "retrieval",
+    "Index": "search",
     "LOSSES": "losses",
     "LearnedCurriculum": "curricula",
     "METRICS": "metrics",
@@ -53,12 +53,12 @@ _HOMES = {
     "Triplets": "sampling",
     "UserError": "errors",
     "bin_distribution": "sampling",
-    "build_index": "retrieval",
+    "build_index": "search",
     "compute_metrics": "metrics",
     "draw_triplets": "sampling",
     "evaluate": "evaluate",
     "load": "model",
-    "push": "hub",
+    "push": "publish.hub",
     "resume": "train",
     "train": "train",
 }

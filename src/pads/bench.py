@@ -19,7 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pads.choose import settled
+from pads.autoconfig import settled
+from pads.build import build_optimiser, pick_device, set_learning_rates, start_network
+from pads.check import check
 from pads.config import Config, Part, Sampling
 from pads.curricula import is_adaptive, make_curriculum
 from pads.data.benchmark import ImageList
@@ -27,12 +29,12 @@ from pads.data.store import ImageStore, stored_shape
 from pads.data.views import Preprocessing, View, Views, even_batches, load_views
 from pads.errors import UserError
 from pads.evaluate import evaluate
-from pads.parts import build_optimiser, check, pick_device, set_learning_rates, start_network
 from pads.recipes import with_pads
 from pads.runs import RunFolder
 from pads.runs.checkpoint import write_atomically
+from pads.runtime.graphs import WARM_UP_STEPS, CapturedStep
+from pads.runtime.precision import float32_rounding
 from pads.sampling import draw_tuples
-from pads.speed import WARM_UP_STEPS, CapturedStep, float32_rounding
 from pads.train import batch_size, fit, nobody
 
 SKIPPED_WINDOWS = 2

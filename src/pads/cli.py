@@ -70,7 +70,7 @@ def speaks() -> bool:
     """
     if os.environ.get("WORLD_SIZE", "1") == "1":
         return True
-    from pads.runs.distributed import first_to_speak
+    from pads.runtime.team import first_to_speak
 
     return first_to_speak()
 
@@ -410,7 +410,7 @@ def after_training(run: RunFolder, options: argparse.Namespace) -> None:
         out = run.path / "images-index"
         print("Making the images searchable ...", flush=True)
         with told_if_it_fails("the index was not made", f"pads index {path} {shlex.quote(data.root)} --out {out}"):
-            from pads.retrieval import build_index
+            from pads.search import build_index
 
             index = build_index(run, data.root, out)
             print(f"{len(index.paths):,} images to search: pads search {out} IMAGE, or pads serve {out}")
@@ -531,7 +531,7 @@ def prepare_command(options: argparse.Namespace) -> None:
 
 
 def serve_command(options: argparse.Namespace) -> None:
-    from pads.web import serve
+    from pads.search.serve import serve
 
     serve(
         options.path,
@@ -543,8 +543,9 @@ def serve_command(options: argparse.Namespace) -> None:
 
 
 def push_command(options: argparse.Namespace) -> None:
-    from pads.hub import HUB, push
+    from pads.publish.hub import push
     from pads.runs import RunFolder
+    from pads.runs.hub import HUB
 
     address = push(RunFolder.open(options.run), options.repo, private=options.private)
     print(f"{options.run} is at {address}")
@@ -566,8 +567,8 @@ def bench_command(options: argparse.Namespace) -> None:
 
 def index_command(options: argparse.Namespace) -> None:
     from pads.display import progress_bars
-    from pads.retrieval import build_index
-    from pads.retrieval.index import described
+    from pads.search import build_index
+    from pads.search.index import described
 
     notes: list[str] = []
     try:
@@ -589,7 +590,7 @@ def index_command(options: argparse.Namespace) -> None:
 
 
 def search_command(options: argparse.Namespace) -> None:
-    from pads.retrieval.search import print_answers
+    from pads.search.search import print_answers
 
     print_answers(
         options.index,
@@ -606,7 +607,7 @@ def search_command(options: argparse.Namespace) -> None:
 
 
 def export_command(options: argparse.Namespace) -> None:
-    from pads.export import export_run
+    from pads.publish import export_run
 
     path = export_run(options.run, options.to, options.out, checkpoint=options.checkpoint, note=print)
     print(f"{path} is complete; {path / 'README.md'} is its model card.")

@@ -17,7 +17,7 @@ from pads.errors import UserError
 T = TypeVar("T")
 
 AUTO: Any = "auto"
-"""In the place of a value: chosen from the data or the network when a run begins (`choose.py`), which keeps the choice."""
+"""In the place of a value: chosen from the data or the network when a run begins (`autoconfig.py`), which keeps the choice."""
 
 CHOSEN = frozenset(
     {

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from pads.errors import UserError
 from pads.metrics import compute_metrics
-from pads.runs.distributed import ALONE
+from pads.runtime.team import ALONE
 
 REPORTED = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r", "r-precision", "nmi", "intra", "inter")
 

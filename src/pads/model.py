@@ -14,17 +14,17 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from pads.build import build_network, pick_device
 from pads.config import Config, from_json, lookup, to_json
 from pads.data.store import Source, read_stored
 from pads.data.views import Preprocessing, load_views
 from pads.errors import UserError
 from pads.evaluate import evaluate
-from pads.hub import HUB, pulled
 from pads.networks import EmbeddingNetwork
-from pads.parts import build_network, pick_device
 from pads.runs import RunFolder
 from pads.runs.checkpoint import write_atomically
-from pads.speed import fixed_threads, float32_rounding
+from pads.runs.hub import HUB, pull
+from pads.runtime.precision import fixed_threads, float32_rounding
 from pads.train import nobody, reported
 
 BATCH = 128
@@ -77,7 +77,7 @@ def load(run: RunFolder | Path | str, *, checkpoint: str = "selected", device: s
 
     Or a network that was exported: the file `model.safetensors`.
     """
-    run = pulled(run) if isinstance(run, str) and run.startswith(HUB) else run
+    run = pull(run) if isinstance(run, str) and run.startswith(HUB) else run
     if not isinstance(run, RunFolder) and Path(run).is_file():
         return load_file(Path(run), device)
     folder = run if isinstance(run, RunFolder) else RunFolder.open(run)

@@ -19,7 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pads.choose import settled
+from pads.autoconfig import settled
+from pads.build import build_optimiser, build_parts, match_layouts, pick_device, set_learning_rates, start_network
+from pads.check import check, check_share
 from pads.config import Config
 from pads.curricula import Curriculum
 from pads.data import class_batches
@@ -28,20 +30,11 @@ from pads.data.views import Views, load_views
 from pads.errors import UserError
 from pads.evaluate import embed, evaluate, evaluation_mode, raw_pixels
 from pads.networks import EmbeddingNetwork
-from pads.parts import (
-    build_optimiser,
-    build_parts,
-    check,
-    check_share,
-    match_layouts,
-    pick_device,
-    set_learning_rates,
-    start_network,
-)
 from pads.runs import RunFolder, SilentFolder, next_free
-from pads.runs.distributed import Team, joined
+from pads.runtime.graphs import CapturedStep
+from pads.runtime.precision import fixed_threads, float32_rounding
+from pads.runtime.team import Team, joined
 from pads.sampling import DrawnTriplets, diverged, draw_tuples
-from pads.speed import CapturedStep, fixed_threads, float32_rounding
 
 Watch = Callable[[str, int, Mapping[str, Any]], None]
 """Called with (kind of event, step, values) as the run goes on; it looks, and nothing depends on it."""

@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader
 
 import pads
 from pads.adapters import AdaptiveMiner, ClassBalancedBatchSampler
+from pads.check import check
 from pads.config import with_settings
-from pads.parts import check
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

@@ -13,8 +13,8 @@ from pytorch_metric_learning.utils.distributed import DistributedMinerWrapper
 from pads.adapters import AdaptiveController, AdaptiveMiner, RuleMiner, TripletSampler
 from pads.curricula import CURRICULA
 from pads.errors import UserError
-from pads.losses.pml import WITHOUT_TUPLES, is_named
-from pads.pml import their_parts
+from pads.pml.losses import WITHOUT_TUPLES, is_named
+from pads.pml.names import their_parts
 from pads.sampling import NEGATIVE_RULES
 
 every_rule = pytest.mark.parametrize("rule", NEGATIVE_RULES)

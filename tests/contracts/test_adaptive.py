@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pads.choose import Facts, choices
+from pads.autoconfig import Facts, choices
 from pads.config import Config, Part
 from pads.curricula import CURRICULA, build_curriculum, is_adaptive, make_curriculum
 from pads.errors import UserError

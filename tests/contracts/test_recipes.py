@@ -5,12 +5,13 @@ import copy
 import pytest
 import torch
 
-from pads.choose import Facts, choices, with_choices
+from pads.autoconfig import Facts, choices, with_choices
+from pads.build import build_network, make_curriculum
+from pads.check import check
 from pads.config import Config, build, from_json, to_json, with_settings
 from pads.data.store import stored_shape
 from pads.data.views import Preprocessing
 from pads.losses import LOSSES
-from pads.parts import build_network, check, make_curriculum
 from pads.recipes import CODE_BINS, PAPER_BINS, RECIPES
 from pads.sampling import draw_triplets
 from pads.train import reported

@@ -33,7 +33,7 @@ from pads.errors import UserError
 from pads.recipes import RECIPES
 from pads.reports.report import write_report
 from pads.reports.series import series_of
-from pads.runs.distributed import LedCurriculum, Team
+from pads.runtime.team import LedCurriculum, Team
 from pads.sampling import bin_distribution, draw_triplets
 
 LEVEL = "soft-recall"

@@ -67,7 +67,7 @@ def main() -> None:
             signal.raise_signal(signal.SIGINT)  # the final figures on thousands of test images are no part of the trace
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job may have been told to ignore it
-    for name, (recipe, settings) in TRACES.items():  # noqa: B007 `watch` reads the name
+    for name, (recipe, settings) in TRACES.items():
         config = with_settings(replace(RECIPES[recipe](), recipe=recipe), [*SHORT, *settings])
         with tempfile.TemporaryDirectory() as folder:
             try:

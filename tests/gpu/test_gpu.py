@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 
 import pads
-from pads.choose import settled
+from pads.autoconfig import settled
+from pads.build import build_parts, make_curriculum
 from pads.config import Config, with_settings
 from pads.data.augment import centre_crops, random_resized_crop_boxes, resample
 from pads.data.store import are_turned, kept_sizes
@@ -19,11 +20,11 @@ from pads.evaluate import evaluate
 from pads.metrics import METRICS, compute_metrics
 from pads.metrics.clustering import _starts, class_sums, start_draws
 from pads.networks import BACKBONES, EmbeddingNetwork
-from pads.parts import build_parts, make_curriculum
 from pads.recipes import RECIPES
 from pads.runs import RunFolder
+from pads.runtime.graphs import CapturedStep
+from pads.runtime.precision import float32_rounding
 from pads.sampling import draw_triplets
-from pads.speed import CapturedStep, float32_rounding
 from pads.train import nobody, train
 
 pytestmark = [

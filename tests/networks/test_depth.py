@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from pads.build import build_optimiser, network_groups, set_learning_rates
 from pads.config import Optimiser
 from pads.errors import UserError
 from pads.networks import BACKBONES, EmbeddingNetwork
 from pads.networks.depth import block_of, layer_numbers, rate_scales
-from pads.parts import build_optimiser, network_groups, set_learning_rates
 
 VIT = ["cls_token", "pos_embed", "patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "blocks.0.mlp.fc1.bias"]
 VIT += ["blocks.1.attn.qkv.weight", "blocks.10.attn.qkv.weight", "norm.weight"]

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from pads.build import build_network
 from pads.config import Config, Network
 from pads.networks import BACKBONES, EmbeddingNetwork, seeded
 from pads.networks.small import SmallNetwork
-from pads.parts import build_network
 
 RESNETS = {
     "resnet18": ("basic", (2, 2, 2, 2)),

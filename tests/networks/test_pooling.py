@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from pads.build import build_network
 from pads.config import Config, Network
 from pads.errors import UserError
 from pads.networks import BACKBONES, POOLINGS, EmbeddingNetwork, build_backbone
-from pads.parts import build_network
 
 
 @pytest.mark.parametrize("name", POOLINGS)

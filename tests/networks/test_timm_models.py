@@ -14,12 +14,13 @@ from PIL import Image
 from torch import nn
 
 import pads
-from pads.choose import settled
+from pads.autoconfig import settled
+from pads.build import build_network
+from pads.check import check
 from pads.config import AUTO, MODEL_INPUT, with_settings
 from pads.errors import UserError
 from pads.networks import backbone_of, build_backbone, check_backbone, find_weights, load_weights
 from pads.networks.timm_models import model_input
-from pads.parts import build_network, check
 
 
 @dataclass

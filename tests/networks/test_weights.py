@@ -17,13 +17,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from pads.build import build_network, start_network
 from pads.config import Config, Network
 from pads.errors import UserError
 from pads.networks import BACKBONES, build_backbone, find_weights, load_weights
 from pads.networks.resnet import BasicBlock, Bottleneck, HeBottleneck, ResNet
 from pads.networks.small import SmallNetwork
 from pads.networks.weights import read_tensors
-from pads.parts import build_network, start_network
 from pads.runs.checkpoint import save_state
 
 

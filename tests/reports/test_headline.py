@@ -7,7 +7,7 @@ from statistics import mean, stdev
 import pytest
 import torch
 
-from pads.choose import settled
+from pads.autoconfig import settled
 from pads.config import Part
 from pads.recipes import RECIPES
 from pads.reports.groups import Group, grouped

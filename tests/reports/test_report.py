@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from pads.choose import settled
+from pads.autoconfig import settled
 from pads.cli import MAPS, main
 from pads.errors import UserError
 from pads.reports import figures, report

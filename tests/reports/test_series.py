@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from pads.build import set_learning_rates
 from pads.config import Config, Optimiser, Part
-from pads.parts import set_learning_rates
 from pads.reports.series import learning_rate, series_of
 from pads.runs import RunFolder
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from pads.check import check
 from pads.config import with_settings
 from pads.data.splits import split_roles
 from pads.data.views import load_views
 from pads.errors import UserError
-from pads.parts import check
 from pads.recipes import RECIPES
 from pads.train import nobody, resume, train
 

@@ -5,8 +5,8 @@ import re
 import pytest
 
 import pads.losses
+from pads.check import check
 from pads.config import Config, from_json, to_json, with_settings
-from pads.parts import check
 from pads.recipes import RECIPES
 from pads.studies import BASES, STUDIES
 from pads.studies.arms import base_config, pads_code, tuning, with_epochs

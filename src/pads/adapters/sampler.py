@@ -18,7 +18,7 @@ from pads.config import Part, option_names
 from pads.curricula import Curriculum, ScheduledCurriculum, build_curriculum, known_curricula
 from pads.errors import UserError
 from pads.evaluate import embed, evaluate, evaluation_mode
-from pads.pml import is_theirs
+from pads.pml.names import is_theirs
 from pads.sampling.distances import distances_to, pairwise_distances
 from pads.sampling.triplets import Triplets, check_draw, draw_among, negative_candidates
 

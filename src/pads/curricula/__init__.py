@@ -15,9 +15,9 @@ from pads.curricula.controls import CONTROLS, last_distribution, replayed
 from pads.curricula.fixed import FixedCurriculum, fixed
 from pads.curricula.gap import GapCurriculum
 from pads.curricula.learned import LearnedCurriculum
-from pads.curricula.mined import mined
 from pads.curricula.scheduled import ScheduledCurriculum, linear, non_linear
-from pads.pml import is_theirs, meant
+from pads.pml.miners import build_miner
+from pads.pml.names import is_theirs, meant
 from pads.sampling.rules import NEGATIVE_RULES, Rule
 
 
@@ -60,7 +60,7 @@ def known_curricula() -> dict[str, Callable[..., Curriculum]]:
 def build_curriculum(part: Part, **given: Any) -> Curriculum:
     """The curriculum of that name; a rule that somebody added to NEGATIVE_RULES is one too, and so is `pml:` a miner."""
     if is_theirs(part):
-        return mined(part)
+        return FixedCurriculum(build_miner(part))
     known = known_curricula()
     if part.name not in known:
         raise unknown("curriculum", part.name, [*known, *meant(part.name, "miners")])

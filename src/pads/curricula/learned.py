@@ -21,9 +21,9 @@ from pads.agents.state import TrainingState
 from pads.config import call, lookup
 from pads.errors import UserError
 from pads.runs import RunFolder
+from pads.runtime.precision import fixed_threads
 from pads.sampling.bins import BinDistribution, scaled_odds
 from pads.sampling.rules import BinRule, bins
-from pads.speed import fixed_threads
 
 RHO_LIMITS = (0.01, 0.6)
 """Of an adapted rho: no factor could raise the odds of 0 again, and a network needs negatives too."""

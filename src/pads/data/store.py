@@ -27,7 +27,7 @@ from torch import Tensor
 
 from pads.data.benchmark import ImageList, counted, listed
 from pads.errors import UserError
-from pads.runs.distributed import ALONE, Team
+from pads.runtime.team import ALONE, Team
 
 Source = str | Path | BinaryIO | Image.Image | np.ndarray
 """What can be decoded: a path, an open file, a Pillow image, or an array (height, width[, 3 or 4]) of uint8."""

@@ -22,7 +22,7 @@ from pads.data.prepare import Prepared, read_data
 from pads.data.splits import Roles, split_roles
 from pads.data.store import ImageStore, are_turned, decoded_once, kept_sizes, load_store, place_store
 from pads.errors import UserError
-from pads.runs.distributed import ALONE, Team
+from pads.runtime.team import ALONE, Team
 
 Watch = Callable[[str, int, Mapping[str, Any]], None]
 """See `pads.train.Watch`."""

@@ -7,9 +7,9 @@ from torch import nn
 
 from pads.config import Part, build, unknown
 from pads.losses.margin import MarginLoss
-from pads.losses.pml import pml_loss
 from pads.losses.triplet import TripletLoss
-from pads.pml import is_theirs, meant
+from pads.pml.losses import pml_loss
+from pads.pml.names import is_theirs, meant
 
 LOSSES: dict[str, Callable[..., nn.Module]] = {"triplet": TripletLoss, "margin": MarginLoss}
 

@@ -20,7 +20,7 @@ from pads.metrics.neighbours import marked, nearest_neighbours
 from pads.metrics.retrieval import map_at_r, r_precision, recall_at
 from pads.metrics.soft import soft_recall
 from pads.metrics.spread import inter_class_distance, intra_class_distance
-from pads.speed import Replayed
+from pads.runtime.graphs import Replayed
 
 
 class Evaluated(NamedTuple):

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from pads.errors import UserError
 from pads.metrics.neighbours import full_precision, nearest
-from pads.speed import Replayed
+from pads.runtime.graphs import Replayed
 
 SIDE_BY_SIDE = 2**25
 """Restarts x clusters x images up to which restarts run at once on a GPU: a tenth of a gigabyte."""

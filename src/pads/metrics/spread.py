@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pads.metrics.clustering import class_ids, class_sums
-from pads.speed import Replayed
+from pads.runtime.graphs import Replayed
 
 
 def _intra(embeddings_ND: Tensor, labels_N: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from pads.reports.gallery import SHOWN, Confusion, Retrieval, confused_classes, 
 from pads.reports.projection import project
 from pads.reports.thumbnails import SIZES, thumbnails
 from pads.runs import RunFolder
-from pads.speed import fixed_threads, float32_rounding
+from pads.runtime.precision import fixed_threads, float32_rounding
 from pads.train import nobody
 
 MOST_SHOWN = 6_000

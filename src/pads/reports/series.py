@@ -132,7 +132,7 @@ def learning_rates(config: Config, *records: list[dict[str, Any]]) -> Curve:
 
 
 def learning_rate(options: Optimiser, epoch: int) -> float:
-    """As `pads.parts.set_learning_rates` sets it."""
+    """As `pads.build.set_learning_rates` sets it."""
     return options.learning_rate * options.factor ** sum(epoch >= milestone for milestone in options.milestones)
 
 

@@ -31,7 +31,7 @@ import pads
 from pads.config import Config, from_json, lookup, to_json
 from pads.errors import UserError
 from pads.runs.checkpoint import cannot_write, load_state, save_state, write_atomically
-from pads.runs.distributed import num_processes
+from pads.runtime.team import num_processes
 
 KEPT_CHECKPOINTS = 2
 

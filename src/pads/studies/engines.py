@@ -23,10 +23,11 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
+from pads.build import pick_device
+from pads.check import check
 from pads.config import Config, Data
 from pads.data.views import Images, deal_roles, load_images
 from pads.errors import UserError, missing_extra
-from pads.parts import check, pick_device
 from pads.runs import RunFolder
 from pads.train import Watch, fit
 

@@ -23,11 +23,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pads.check import check
 from pads.config import Config, from_json, lookup, to_dict, to_json, with_settings
 from pads.data.prepare import read_data
 from pads.display import print_notes
 from pads.errors import UserError
-from pads.parts import check
 from pads.runs import RunFolder
 from pads.runs.checkpoint import cannot_write, write_atomically
 from pads.studies.arms import Arm, Change, Study, tuning

@@ -1,0 +1,128 @@
+"""The door: settings that cannot work are refused before a run folder is made."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from dataclasses import asdict
+from typing import Any
+
+from torch import nn
+
+from pads.build import make_loss
+from pads.config import AUTO, Config, Sampling, lookup
+from pads.curricula import Curriculum, FixedCurriculum, make_curriculum
+from pads.data import DATASETS
+from pads.data.augment import check_crop
+from pads.errors import UserError
+from pads.metrics import check_metric_names
+from pads.networks import check_backbone, find_weights
+from pads.pml.losses import PmlLoss
+from pads.pml.names import is_theirs
+from pads.runtime.team import num_processes
+from pads.sampling.triplets import check_draw
+
+AT_LEAST = {
+    "seed": 0,
+    "data.split_seed": 0,
+    "data.reward_resample_every": 1,
+    "data.classes_per_batch": 2,
+    "data.samples_per_class": 2,
+    "data.image_size": 1,
+    "data.store_size": 1,
+    "data.store_ratio": 1,
+    "network.embedding_dim": 1,
+    "optimiser.learning_rate": 0,
+    "optimiser.loss_learning_rate": 0,
+    "optimiser.weight_decay": 0,
+    "optimiser.factor": 0,
+    "num_epochs": 1,
+    "adapt_every": 1,
+    "log_every": 1,
+    "select_every": 1,
+    "test_curve_every": 1,
+    "checkpoint_every": 1,
+    "threads": 1,
+}
+MOST_THREADS = 1024
+"""Far more of them, and torch dies without a word."""
+
+
+def check_share(config: Config) -> None:
+    """The classes of a batch can be dealt out to the processes."""
+    num_classes, size = config.data.classes_per_batch, num_processes()
+    if num_classes % size:
+        right = [str(number) for number in range(1, num_classes + 1) if num_classes % number == 0]
+        raise UserError(
+            f"the {num_classes} classes of a batch cannot be dealt out to {size} processes: start {', '.join(right[:-1])} "
+            f"or {right[-1]}, or set data.classes_per_batch to a multiple of {size}."
+        )
+
+
+def check(config: Config) -> None:
+    """Settings that cannot work are refused before a run folder is made; what is still to be chosen will be right."""
+    for name, least in AT_LEAST.items():
+        value: Any = functools.reduce(getattr, name.split("."), config)
+        if value == AUTO:
+            continue
+        most = math.inf if isinstance(value, float) else 2**63
+        if value is not None and not least <= value < most:
+            null = (
+                ", or null for never"
+                if name in ("adapt_every", "test_curve_every", "data.reward_resample_every")
+                else ""
+            )
+            raise UserError(f"{name} is {value}: it must be at least {least}{null}.")
+    if config.threads is not None and config.threads > MOST_THREADS:
+        raise UserError(f"threads is {config.threads}: it must be at most {MOST_THREADS}.")
+    if config.network.std != AUTO and min(config.network.std) <= 0:
+        raise UserError(f"network.std is {list(config.network.std)}: each must be above 0.")
+    if not config.recall_at or min(config.recall_at) < 1:
+        raise UserError(f"recall_at is {list(config.recall_at)}: name at least one k, each at least 1.")
+    if config.data.classes_per_batch != AUTO:
+        check_share(config)
+    if AUTO not in (config.data.resize, config.data.image_size):
+        check_crop(config.data.resize, config.data.image_size)
+    check_draw(config.sampling.negatives_from, config.sampling.rho)
+    check_metric_names([config.select_by])
+    if config.data.reward_resample_every and config.data.reward_pick != "random":
+        raise UserError(
+            "data.reward_resample_every draws images at random: set data.reward_pick=random, or leave it at null."
+        )
+    lookup(DATASETS, config.data.name, "data set")
+    if not 0 < config.optimiser.layer_decay <= 1:
+        raise UserError(f"optimiser.layer_decay is {config.optimiser.layer_decay}: it must be above 0 and at most 1.")
+    if not config.optimiser.head_factor > 0:
+        raise UserError(f"optimiser.head_factor is {config.optimiser.head_factor}: it must be above 0.")
+    if config.network.backbone != AUTO:
+        check_backbone(config.network.backbone)
+        if config.network.weights is not None:
+            find_weights(config.network.weights, config.network.backbone)
+    loss_fn, curriculum = make_loss(config, num_classes=1), make_curriculum(config)
+    check_theirs(config, loss_fn, curriculum)
+    if curriculum.metrics and config.adapt_every and config.data.reward_share == 0:
+        raise UserError("this curriculum learns from the reward split, which is empty: set data.reward_share above 0.")
+
+
+def check_theirs(config: Config, loss_fn: nn.Module, curriculum: Curriculum) -> None:
+    """Losses and miners of pytorch-metric-learning work with most settings, but not with all."""
+    mined = is_theirs(config.curriculum)
+    theirs = [part.name for part in (config.loss, config.curriculum) if is_theirs(part)]
+    if theirs and config.compiled:
+        raise UserError(
+            f"{theirs[0]} forms tuples of changing length, which no CUDA graph can hold: add --set compiled=false."
+        )
+    if mined and config.sampling != Sampling():
+        given, plain = asdict(config.sampling), asdict(Sampling())
+        settings = [f"--set sampling.{name}={json.dumps(plain[name])}" for name in plain if given[name] != plain[name]]
+        raise UserError(
+            f"{config.curriculum.name} forms its triplets itself, so what this run says of sampling cannot hold: "
+            f"add {' '.join(settings)}."
+        )
+    adapts = mined or not isinstance(curriculum, FixedCurriculum)
+    if adapts and isinstance(loss_fn, PmlLoss) and loss_fn.triplets == "all":
+        raise UserError(
+            f"{config.loss.name} forms its own pairs, so nothing would follow from what the curriculum {config.curriculum.name!r} "
+            "draws: add --set curriculum.name=random."
+        )

@@ -1,6 +1,0 @@
-"""A trained network for others: safetensors, ONNX or torch.export, checked against the original, with a model card."""
-
-from pads.export.artefact import export_run
-from pads.export.formats import FORMATS
-
-__all__ = ["FORMATS", "export_run"]

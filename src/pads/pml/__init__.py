@@ -1,0 +1,1 @@
+"""Losses and miners of pytorch-metric-learning by name: `pml:MultiSimilarityLoss`, `pml:DistanceWeightedMiner`."""

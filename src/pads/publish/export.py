@@ -1,0 +1,150 @@
+"""`pads export`: a folder with the network in the formats asked for, all that is needed to use it, and a model card.
+
+model.safetensors, model.onnx, model.pt2   the network, each with preprocessing and labels inside
+preprocessing.json                         what has to be done to a picture
+labels.json                                the classes that the network was trained on
+export.json                                what was exported, checksums, and the difference to the original
+README.md                                  the model card
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pads.config import Config, lookup
+from pads.data.store import stored_shape
+from pads.data.views import training_classes
+from pads.errors import UserError
+from pads.model import Model, fingerprint, load
+from pads.publish.export_card import model_card
+from pads.publish.formats import FORMATS, TOLERANCE, difference
+from pads.runs import RunFolder
+from pads.runs.checkpoint import cannot_write, write_atomically
+
+EXPORT = "export.json"
+
+
+def export_run(
+    run: RunFolder | Path | str,
+    formats: Sequence[str],
+    out: Path | str | None = None,
+    *,
+    checkpoint: str = "selected",
+    note: Callable[[str], None] | None = None,
+) -> Path:
+    """Writes the network of a run in these formats into a folder, `RUN/export` unless told otherwise.
+
+    Each is run in a fresh process and compared with the original; one that differs is not kept.
+    """
+    say = note or (lambda sentence: None)
+    for name in formats:
+        lookup(FORMATS, name, "format")
+    folder = run if isinstance(run, RunFolder) else RunFolder.open(run)
+    model = load(folder, checkpoint=checkpoint, device="cpu")
+    model.network.in_bfloat16 = False  # what is exported computes in float32 throughout, and says so
+    model.config = replace(model.config, precision="float32")
+    path = folder.path / "export" if out is None else Path(out).expanduser()
+    exported = started(path, fingerprint(model), checkpoint)
+    labels = labels_of(model.config, say)
+    about = {"preprocessing": json.dumps(preprocessing_of(model)), "labels": json.dumps(labels)}
+    for name in formats:
+        try:
+            exported["formats"][name] = written(model, name, path, about)
+        except UserError:
+            with contextlib.suppress(OSError):
+                path.rmdir()  # if there is nothing in it
+            raise
+        say(f"{path / FORMATS[name].file}: differs from the original by {exported['formats'][name]['difference']:.1e}.")
+    write_atomically(path / "preprocessing.json", json.dumps(preprocessing_of(model), indent=2) + "\n")
+    write_atomically(path / "labels.json", json.dumps(labels, indent=2) + "\n")
+    write_atomically(path / EXPORT, json.dumps(exported, indent=2) + "\n")
+    write_atomically(path / "README.md", model_card(folder, model, exported, labels))
+    return path
+
+
+def started(path: Path, made_by: str, checkpoint: str) -> dict[str, Any]:
+    """The folder, and what it holds of this very network."""
+    if (path / EXPORT).is_file():
+        try:
+            exported = json.loads((path / EXPORT).read_text())
+            if exported["model"] == made_by:
+                return exported
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path / EXPORT} is damaged: delete {path}, or give another folder with --out.") from error
+        raise UserError(f"{path} holds another network: delete it, or give another folder with --out.")
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UserError(f"{path} exists and is not an export of pads: give a new folder with --out.")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    return {"model": made_by, "checkpoint": checkpoint, "formats": {}}
+
+
+def written(model: Model, name: str, path: Path, about: dict[str, str]) -> dict[str, Any]:
+    """Writes one format beside its place, and puts it there when it has been checked."""
+    format = FORMATS[name]
+    partial = path / f"partial-{format.file}"
+    try:
+        format.write(model, partial, about)
+        largest = difference(model, format, partial)
+        if not largest <= TOLERANCE:
+            raise UserError(f"{format.file} differs from the original by {largest:.1e}, so it was not kept.")
+        content = partial.read_bytes()
+        os.replace(partial, path / format.file)
+    except OSError as error:
+        raise cannot_write(path / format.file, error) from error
+    finally:
+        partial.unlink(missing_ok=True)
+    sha256 = hashlib.sha256(content).hexdigest()
+    return {"file": format.file, "bytes": len(content), "sha256": sha256, "difference": largest}
+
+
+def preprocessing_of(model: Model) -> dict[str, Any]:
+    """What has to be done to a picture, in order, and which of it the graphs of ONNX and torch.export do."""
+    preprocessing, dim = model.preprocessing, model.config.network.embedding_dim
+    _, shorter, longer = stored_shape(preprocessing.store_size, preprocessing.store_ratio)
+    length = "unit length" if model.network.normalise else "any length"
+    laid = (
+        "" if longer == shorter else "; one that is taller than wide is transposed first, so that it lies on its side"
+    )
+    return {
+        "before_the_graph": [
+            "turn upright by the EXIF orientation; note width and height",
+            "lay transparency on white; convert to RGB with 8 bits",
+            f"squeeze with Lanczos what is wider than {longer} or higher than {shorter}, each by itself{laid}",
+            f"put it into the upper left corner of {longer} x {shorter} black pixels",
+        ],
+        "in_the_graph": [
+            f"the centre {preprocessing.image_size} x {preprocessing.image_size} of the picture whose shorter side is "
+            f"{preprocessing.resize}, cut out with bilinear resampling that smooths what it shrinks, first "
+            "across and then down, each rounded to whole grey levels as Pillow does",
+            "divide by 255, subtract mean, divide by std",
+        ],
+        "inputs": {
+            "pixels": f"uint8 (batch, {shorter}, {longer}, 3), RGB",
+            "sizes": "int64 (batch, 2), width and height of the upright original",
+        },
+        "outputs": {"vectors": f"float32 (batch, {dim}), {length}; small Euclidean distances mean similar"},
+        "shorter": shorter,
+        "longer": longer,
+        "resize": preprocessing.resize,
+        "crop": preprocessing.image_size,
+        "mean": list(preprocessing.mean),
+        "std": list(preprocessing.std),
+    }
+
+
+def labels_of(config: Config, say: Callable[[str], None]) -> list[str] | None:
+    try:
+        return training_classes(config)
+    except UserError as error:
+        say(f"The names of the training classes are not known, since the run's images could not be read: {error}")
+        return None

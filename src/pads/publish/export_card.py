@@ -1,0 +1,101 @@
+"""The model card of an export: that of the run, with the files and how to use each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pads.data.benchmark import counted
+from pads.data.store import stored_shape
+from pads.model import Model
+from pads.publish.card import LICENCE, how_good, how_made, limits
+from pads.publish.formats import FORMATS
+from pads.runs import RunFolder
+
+
+def model_card(run: RunFolder, model: Model, exported: Mapping[str, Any], labels: Sequence[str] | None) -> str:
+    config, metrics = model.config, run.metrics
+    title = config.recipe or run.path.name
+    parts = [
+        f"# {title}: images to vectors that are near when the images look alike",
+        summary(model, labels),
+        files(exported),
+        usage(exported, model),
+        how_good(metrics, exported["checkpoint"]),
+        how_made(config, metrics),
+        limits(run.config),
+        LICENCE,
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def summary(model: Model, labels: Sequence[str] | None) -> str:
+    config = model.config
+    num_weights = sum(weights.numel() for weights in model.network.parameters())
+    length = "unit length" if config.network.normalise else "any length"
+    classes = "" if labels is None else f" Trained on {counted(len(labels), 'class', 'classes')} (`labels.json`)."
+    return (
+        f"`{config.network.backbone}` with {num_weights:,} weights; {config.data.image_size} x {config.data.image_size} pixels in, "
+        f"{config.network.embedding_dim} numbers of {length} out. Made with pads (policy-adapted sampling for visual "
+        f"similarity learning, CVPR 2020).{classes}"
+    )
+
+
+def files(exported: Mapping[str, Any]) -> str:
+    head = "| file | what | size | largest difference to the original | SHA-256 |\n|---|---|--:|--:|---|"
+    rows = []
+    for name, each in exported["formats"].items():
+        size, difference = f"{each['bytes'] / 1e6:.1f} MB", f"{each['difference']:.0e}"
+        rows.append(f"| `{each['file']}` | {FORMATS[name].summary} | {size} | {difference} | `{each['sha256']}` |")
+    return "\n".join(["## Files\n", head, *rows])
+
+
+def usage(exported: Mapping[str, Any], model: Model) -> str:
+    _, shorter, longer = stored_shape(model.preprocessing.store_size, model.preprocessing.store_ratio)
+    snippets = [USAGE[name] for name in USAGE if name in exported["formats"]]
+    if exported["formats"].keys() & {"onnx", "torch-export"}:
+        snippets.insert(0, READING.format(shorter=shorter, longer=longer))
+    about = "What has to be done to a picture, and which of it the graphs do themselves, is in `preprocessing.json`."
+    return "\n\n".join(["## Use", about, *(f"```python\n{snippet}```" for snippet in snippets)])
+
+
+READING = """import numpy as np
+from PIL import Image, ImageOps
+
+
+def read(path):
+    with Image.open(path) as file:
+        image = ImageOps.exif_transpose(file)
+    if image.has_transparency_data:
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
+    lying = image.convert("RGB")
+    if {shorter} < {longer} and image.width < image.height:
+        lying = lying.transpose(Image.Transpose.TRANSPOSE)
+    kept = lying.resize((min(lying.width, {longer}), min(lying.height, {shorter})), Image.Resampling.LANCZOS)
+    pixels = np.zeros(({shorter}, {longer}, 3), np.uint8)
+    pixels[: kept.height, : kept.width] = kept
+    return pixels, image.size
+
+
+pixels, sizes = map(np.stack, zip(*map(read, ["a.jpg", "b.jpg"])))
+"""
+USAGE = {
+    "onnx": """import onnxruntime
+
+session = onnxruntime.InferenceSession("model.onnx")
+vectors = session.run(None, {"pixels": pixels, "sizes": sizes})[0]
+distance = np.linalg.norm(vectors[0] - vectors[1])
+""",
+    "torch-export": """import torch
+
+program = torch.export.load("model.pt2").module()
+vectors = program(torch.from_numpy(pixels), torch.from_numpy(sizes))
+distance = (vectors[0] - vectors[1]).norm()
+""",
+    "safetensors": """import pads
+
+vectors = pads.load("model.safetensors").embed(["a.jpg", "b.jpg"])  # reads the pictures itself
+distance = (vectors[0] - vectors[1]).norm()
+""",
+}
+"""For each format, after READING where it has a graph; only the last needs pads."""

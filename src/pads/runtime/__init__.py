@@ -1,0 +1,1 @@
+"""How a run computes, not what: precision, CUDA graphs, several processes."""

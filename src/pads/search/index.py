@@ -1,0 +1,442 @@
+"""An index: the images of a folder as vectors, with the network that made them, in one folder that needs nothing else.
+
+    index.json              what it is: root, model, calibration, and the names of the files below; written last
+    model-ID.safetensors    the network and the run's config, preprocessing included
+    rows-G.json             path, bytes, time of change and checksum of every image
+    vectors-G.npy           (N, D) float32
+    codes-G.faiss           beyond 100,000 images: what faiss searches
+    pending/                while it is being made: chunks of embedded images, so that a killed process loses one chunk
+
+G counts how often the index was written; a reader sees the files of one G or of the next, never a mixture.
+
+Dimensions: N images, D embedding, Q queries, K neighbours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import warnings
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from PIL import Image
+
+import pads
+from pads.config import lookup
+from pads.data.benchmark import counted, listed
+from pads.errors import UserError, missing_extra
+from pads.model import Model, fingerprint, load, load_file, save_file
+from pads.runs import RunFolder
+from pads.runs.checkpoint import cannot_write, load_state, save_state, write_atomically
+from pads.search.calibration import Calibration, calibrate_run, check_precision
+from pads.search.engines import has_faiss, make_codes, nearest_of_all, needs_codes, pick_engine, ranked
+from pads.search.files import Bad, Found, Read, Row, existing_images_folder, found_below, label_of, read_chunks
+
+FORMAT = 1
+MANIFEST, PENDING, LOCK = "index.json", "pending", "lock"
+OURS = re.compile(r"lock|pending|map\.npz|(model|rows|vectors|codes)-\w+\.\w+(\.partial)?")
+"""What a process that did not come to its end may leave behind, and the map that `pads serve` keeps."""
+
+Progress = Callable[[str, int, int], None]
+"""Told what is being done, how many images are done, and of how many."""
+
+
+class Index:
+    """Images that can be searched. Safe to use from several threads."""
+
+    def __init__(
+        self, path: Path, manifest: Mapping[str, Any], model: Model, vectors_ND: np.ndarray, rows: Sequence[Row]
+    ) -> None:
+        self.path, self.manifest, self.model, self.vectors_ND = path, manifest, model, vectors_ND
+        self.root = Path(manifest["root"])
+        self.paths = [row.path for row in rows]
+        self.labels = [label_of(path) for path in self.paths]
+        self.rows_of_label = rows_of_labels(self.paths)
+        """Every label, in order, with its rows."""
+        self._engine = pick_engine(vectors_ND, read_codes(path, manifest))
+        self.engine = self._engine.name
+        values = manifest["calibration"]
+        self.calibration = Calibration(**values) if isinstance(values, dict) else None
+        self.not_calibrated = values if isinstance(values, str) else ""
+        """Why there is no calibration."""
+
+    @classmethod
+    def open(cls, path: Path | str) -> Index:
+        """The index in this folder; it needs neither the run nor the images."""
+        path = Path(path).expanduser()
+        for _ in range(2):  # a second time if it was written anew between reading index.json and the files it names
+            manifest = read_manifest(path)
+            with contextlib.suppress(FileNotFoundError):
+                model = load_file(path / manifest["files"]["model"])
+                return cls(path, manifest, model, read_vectors(path, manifest), read_rows(path, manifest))
+        raise UserError(
+            f"{path} is damaged: files that its {MANIFEST} names are missing. Make it anew with `pads index`."
+        )
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def embed(self, images: Any) -> np.ndarray:
+        """Vectors_QD of a path, a Pillow image or an array (height, width, 3), or of an iterable of these."""
+        return self.model.embed(images).numpy()
+
+    def search(self, queries: Any, k: int = 10, *, label: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Distances_QK and rows_QK of the k nearest, or of as many as there are, with that label if one is given.
+
+        Queries are vectors_QD of floats, as `embed` gives them, or images, as it takes them.
+        """
+        vectors_QD = self._as_vectors(queries)
+        if k < 1:
+            raise UserError(f"k is {k}: ask for at least 1 neighbour.")
+        if label is not None:
+            rows = lookup(self.rows_of_label, label, "label")
+            labelled_ND = self.vectors_ND[rows.start : rows.stop]
+            k = min(k, len(rows))
+            rows_QM = rows.start + nearest_of_all(vectors_QD, labelled_ND, k)
+        else:
+            k = min(k, len(self))
+            rows_QM = self._engine.candidates(vectors_QD, k)
+        return ranked(self.vectors_ND, vectors_QD, rows_QM, k)
+
+    def threshold(self, precision: float) -> float | None:
+        """The distance below which two images show the same item, so that of the neighbours it accepts this share does.
+
+        None if the run had no selection split to calibrate on, or if no distance has that precision there.
+        """
+        check_precision(precision)
+        if self.calibration is None:
+            return None
+        point = self.calibration.point(precision, len(self))
+        return None if point is None else self.calibration.distances_P[point]
+
+    def _as_vectors(self, queries: Any) -> np.ndarray:
+        if isinstance(queries, torch.Tensor):
+            queries = queries.detach().cpu().numpy()
+        if not isinstance(queries, np.ndarray) or not np.issubdtype(queries.dtype, np.floating):
+            queries = self.embed(queries)
+        vectors_QD = np.ascontiguousarray(np.atleast_2d(queries), dtype=np.float32)
+        if vectors_QD.ndim != 2 or vectors_QD.shape[1] != self.vectors_ND.shape[1]:
+            dim = self.vectors_ND.shape[1]
+            raise UserError(f"vectors to search with must be of shape (queries, {dim}), not {queries.shape}.")
+        return vectors_QD
+
+
+def rows_of_labels(paths: Sequence[str]) -> dict[str, range]:
+    """The rows of each label, which lie together because the paths are sorted."""
+    rows: dict[str, range] = {}
+    start = 0
+    while start < len(paths):
+        label = label_of(paths[start])
+        # "0" is what follows "/"
+        stop = start + 1 if label is None else bisect_left(paths, label + "0", start)
+        if label is not None:
+            rows[label] = range(start, stop)
+        start = stop
+    return rows
+
+
+# -- making ------------------------------------------------------------------------------------------------------------
+
+
+def build_index(
+    run: RunFolder | Path | str,
+    images: Path | str,
+    out: Path | str,
+    *,
+    checkpoint: str = "selected",
+    rebuild: bool = False,
+    data: str | None = None,
+    device: str = "auto",
+    num_workers: int | None = None,
+    progress: Progress | None = None,
+    note: Callable[[str], None] | None = None,
+) -> Index:
+    """Embeds the images below a folder with the network of a run, or brings an index of them up to date.
+
+    Only files that are new or have changed are embedded; those that are gone leave. `rebuild` begins anew, and is needed
+    for another network. `data` says where the images that the run was trained on are now, for the calibration.
+    """
+    tell, say = progress or (lambda what, done, total: None), note or (lambda sentence: None)
+    root, path = existing_images_folder(images), Path(out).expanduser()
+    model = load(run, checkpoint=checkpoint, device=device)
+    if data is not None:
+        model.config = replace(model.config, data=replace(model.config.data, root=data))
+    made_by = fingerprint(model)
+    check_place(path, made_by, rebuild)
+    found = found_below(root, path)
+    if not found.images and not found.bad:
+        raise UserError(f"there are no images below {root}: nothing was indexed.")
+    if found.others:
+        kinds = sorted({Path(name).suffix.lower() or Path(name).name for name in found.others})
+        say(f"Left out {counted(len(found.others), 'file', 'files')} of other kinds: {listed(kinds)}.")
+    with one_writer(path), warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # large photographs; a true bomb is an error
+        before = None if rebuild or not (path / MANIFEST).is_file() else read_manifest(path)
+        rows_before = [] if before is None else read_rows(path, before)
+        known, pending = Known(), Pending(path, made_by)
+        if before is not None:
+            known.add(rows_before, read_vectors(path, before))
+        for chunk in pending.chunks():
+            known.add(*chunk)
+        embed_files(model, root, found, known, pending, num_workers, tell)
+        rows = [known.rows[name] for name in sorted(found.images) if name not in found.bad]
+        if found.bad:
+            say(bad_files_note(found.bad))
+        if not rows:
+            raise UserError(f"none of the {counted(len(found.bad), 'image', 'images')} below {root} can be read.")
+        say(changes_note(rows_before, rows))
+        manifest = {
+            "format": FORMAT,
+            "pads": pads.__version__,
+            "run": str(run.path if isinstance(run, RunFolder) else run),
+            "model": made_by,
+            "root": str(root),
+            "num_images": len(rows),
+            "calibration": calibrated(model, before, tell),
+        }
+        if before is not None and rows == rows_before and needs_codes(len(rows)) == (before["codes"] is not None):
+            write_manifest(path, {**before, **manifest})
+        else:
+            write_index(path, manifest, model, rows, known.vectors(rows))
+    return Index.open(path)
+
+
+class Known:
+    """Rows and vectors that need not be made again."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Row] = {}
+        self.vector_of: dict[str, np.ndarray] = {}
+        """By the checksum of the content."""
+
+    def add(self, rows: Sequence[Row], vectors_BD: np.ndarray) -> None:
+        for row, vector_D in zip(rows, vectors_BD, strict=True):
+            self.rows[row.path] = row
+            self.vector_of[row.sha256] = vector_D
+
+    def is_current(self, path: str, status: tuple[int, int]) -> bool:
+        return path in self.rows and self.rows[path][1:3] == status
+
+    def vectors(self, rows: Sequence[Row]) -> np.ndarray:
+        return np.stack([self.vector_of[row.sha256] for row in rows])
+
+
+def embed_files(
+    model: Model, root: Path, found: Found, known: Known, pending: Pending, num_workers: int | None, tell: Progress
+) -> None:
+    """Embeds what is not known, and saves each chunk as soon as it is."""
+    todo = [name for name in sorted(found.images) if not known.is_current(name, found.images[name])]
+    num_done = len(found.images) - len(todo)
+    tell("embedding", num_done, len(found.images))
+    for chunk in read_chunks(root, todo, model, known.vector_of.__contains__, num_workers):
+        found.bad.update(bad for bad in chunk if isinstance(bad, Bad))
+        reads = [read for read in chunk if isinstance(read, Read)]
+        fresh = [read for read in reads if read.picture]
+        if fresh:
+            stored, sizes = zip(*(read.picture for read in fresh if read.picture), strict=True)
+            known.add([read.row for read in fresh], model.embed_stored(stored, sizes).numpy())
+        known.rows.update((read.row.path, read.row) for read in reads)
+        if reads:
+            rows = [read.row for read in reads]
+            pending.save(rows, known.vectors(rows))
+        num_done += len(chunk)
+        tell("embedding", num_done, len(found.images))
+
+
+def calibrated(model: Model, before: Mapping[str, Any] | None, tell: Progress) -> dict[str, Any] | str:
+    """What the index has already, or else from the images of the run: in JSON's words, or why there is none."""
+    if before is not None and isinstance(before["calibration"], dict):
+        return before["calibration"]
+
+    def watch(kind: str, step: int, values: Mapping[str, Any]) -> None:
+        if kind == "decoding":
+            tell(f"calibrating on {values['what']}", step, values["total"])
+
+    calibration = calibrate_run(model, watch)
+    return calibration if isinstance(calibration, str) else asdict(calibration)
+
+
+def changes_note(before: Sequence[Row], now: Sequence[Row]) -> str:
+    known, paths = {row.path: row.sha256 for row in before}, {row.path for row in now}
+    num_new = sum(row.path not in known for row in now)
+    num_changed = sum(known.get(row.path, row.sha256) != row.sha256 for row in now)
+    num_gone = sum(path not in paths for path in known)
+    return (
+        f"{num_new:,} new, {num_changed:,} changed, {num_gone:,} gone, {len(now) - num_new - num_changed:,} as before."
+    )
+
+
+def described(index: Index) -> list[str]:
+    """An index in a few sentences."""
+    labels = counted(len(index.rows_of_label), "label", "labels")
+    sentences = [f"{index.path} holds {counted(len(index), 'image', 'images')} ({labels}) of {shown(str(index.root))}."]
+    sentences.append(f"Search: {index.engine}.")
+    if not has_faiss():
+        sentences.append(f"{missing_extra('faiss', 'faiss')}, and searching will be faster.")
+    if index.calibration is None:
+        sentences.append(f"Same item or not cannot be said. {index.not_calibrated}")
+    else:
+        num_images, num_classes = index.calibration.num_images, index.calibration.num_classes
+        split = f"{num_images:,} images of {num_classes:,} classes"
+        sentences.append(f"Same item or not: calibrated on the run's selection split ({split}).")
+    return sentences
+
+
+def bad_files_note(bad: Mapping[str, str]) -> str:
+    what = counted(len(bad), "image that cannot be read", "images that cannot be read")
+    return f"Left out {what}: {listed(f'{shown(name)} ({why})' for name, why in sorted(bad.items()))}."
+
+
+def shown(path: str) -> str:
+    """A path on one line, whatever is in it."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in path)
+
+
+# -- the door ----------------------------------------------------------------------------------------------------------
+
+
+def check_place(path: Path, made_by: str, rebuild: bool) -> None:
+    """Refuses a place that is not an index of this model, and not a new one either."""
+    if (path / MANIFEST).is_file():
+        before = None if rebuild else read_manifest(path)
+        if before is not None and before["model"] != made_by:
+            raise UserError(
+                f"{path} was made with another model (of {before['run']}): give another --out, or embed everything anew "
+                "with --rebuild."
+            )
+    elif path.exists() and (not path.is_dir() or not all(map(OURS.fullmatch, os.listdir(path)))):
+        raise UserError(f"{path} exists and is not an index of pads: give a new folder as --out.")
+
+
+@contextlib.contextmanager
+def one_writer(path: Path) -> Iterator[None]:
+    """Holds the folder's lock, which the system releases with the process; a folder that stayed empty is taken away."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = open(path / LOCK, "wb")  # noqa: SIM115
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(f"another process is indexing into {path}: wait for it, or give another --out.") from error
+        try:
+            yield
+        finally:
+            if set(os.listdir(path)) <= {LOCK}:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    if not (path / MANIFEST).is_file():
+        if (path / PENDING).is_dir():
+            raise UserError(f"{path} is not finished: run the same `pads index` again, and it goes on.")
+        what = "is not an index" if path.exists() else "does not exist"
+        raise UserError(f"{path} {what}. `pads index RUN IMAGES --out {path}` makes one.")
+    try:
+        manifest = json.loads((path / MANIFEST).read_text())
+        version = manifest["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path / MANIFEST} is damaged: make the index anew with `pads index --rebuild`.") from error
+    if version != FORMAT:
+        raise UserError(f"{path} was made by another version of pads: make it anew with `pads index --rebuild`.")
+    return manifest
+
+
+def read_rows(path: Path, manifest: Mapping[str, Any]) -> list[Row]:
+    return [Row(*values) for values in json.loads((path / manifest["files"]["rows"]).read_text())]
+
+
+def read_vectors(path: Path, manifest: Mapping[str, Any]) -> np.ndarray:
+    """Mapped so that writing to it, which torch insists on, would not reach the file."""
+    return np.load(path / manifest["files"]["vectors"], mmap_mode="c")
+
+
+def read_codes(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any] | None:
+    codes = manifest["codes"]
+    return codes and {**codes, "content": np.fromfile(path / manifest["files"]["codes"], dtype=np.uint8)}
+
+
+class Pending:
+    """Chunks that were embedded and are not in the index yet."""
+
+    def __init__(self, path: Path, made_by: str) -> None:
+        self.folder, self.made_by = path / PENDING, made_by
+        self.files = sorted(self.folder.glob("*.safetensors"))
+        self.next_number = int(self.files[-1].stem) + 1 if self.files else 0
+
+    def chunks(self) -> Iterator[tuple[list[Row], np.ndarray]]:
+        """Those of a process that did not come to its end."""
+        for file in self.files:
+            with contextlib.suppress(UserError):  # not whole: its images are embedded again
+                state = load_state(file)
+                if state["model"] == self.made_by:
+                    yield [Row(*row) for row in state["rows"]], state["vectors"].numpy()
+
+    def save(self, rows: Sequence[Row], vectors_BD: np.ndarray) -> None:
+        try:
+            self.folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise cannot_write(self.folder, error) from error
+        state = {"model": self.made_by, "rows": rows, "vectors": torch.from_numpy(vectors_BD)}
+        save_state(self.folder / f"{self.next_number:08d}.safetensors", state)
+        self.next_number += 1
+
+
+def write_index(
+    path: Path, manifest: Mapping[str, Any], model: Model, rows: Sequence[Row], vectors_ND: np.ndarray
+) -> None:
+    """Writes the files of the next generation, then the manifest that names them; then the old ones go."""
+    generation = 1 + max((int(each.stem.partition("-")[2]) for each in path.glob("rows-*.json")), default=0)
+    files = {
+        "model": f"model-{manifest['model'][:12]}.safetensors",
+        "rows": f"rows-{generation}.json",
+        "vectors": f"vectors-{generation}.npy",
+    }
+    if not (path / files["model"]).is_file():
+        save_file(path / files["model"], model)
+    write_atomically(path / files["rows"], json.dumps(rows))
+    with writing(path / files["vectors"]) as file:
+        np.save(file, vectors_ND)
+    codes = make_codes(vectors_ND) if needs_codes(len(rows)) else None
+    if codes is not None:
+        files["codes"] = f"codes-{generation}.faiss"
+        with writing(path / files["codes"]) as file:
+            codes.pop("content").tofile(file)
+    write_manifest(path, {**manifest, "files": files, "codes": codes})
+
+
+def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
+    """From here on the index is what the manifest says; files of an index that it does not name go."""
+    write_atomically(path / MANIFEST, json.dumps(manifest, indent=2) + "\n")
+    for each in path.iterdir():
+        if each.name == PENDING:
+            shutil.rmtree(each)
+        elif OURS.fullmatch(each.name) and each.name not in (LOCK, *manifest["files"].values()):
+            each.unlink()
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """A large file that nothing names yet; on the disk when this is left."""
+    try:
+        with open(path, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise cannot_write(path, error) from error

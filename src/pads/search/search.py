@@ -1,0 +1,251 @@
+"""Searching an index with image files: what `pads search` prints, writes as JSON, and shows as a contact sheet."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, ImageDraw, ImageFont, ImageOps
+
+from pads.data.store import BadImage, decoded
+from pads.errors import UserError
+from pads.model import BATCH
+from pads.search.calibration import check_precision
+from pads.search.files import existing_images_folder
+from pads.search.index import Index, shown
+
+TILE, GAP, CAPTION = 160, 12, 40
+MOST_ON_A_SHEET = 40
+"""Queries."""
+INK, PAPER, FAINT, SAME = "#1f2328", "#ffffff", "#6e7781", "#1a7f37"
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    path: str
+    """Below the root of the index."""
+    file: str
+    label: str | None
+    distance: float
+    same: bool | None
+    """Whether it shows the query's item; None where no threshold could be calibrated."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    query: str
+    neighbours: tuple[Neighbour, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return {"query": self.query, "neighbours": [vars(neighbour) for neighbour in self.neighbours]}
+
+
+def search_files(
+    index: Index,
+    queries: Sequence[str],
+    k: int = 10,
+    *,
+    label: str | None = None,
+    precision: float = 0.95,
+    bad_query: Callable[[BadImage], None] | None = None,
+) -> Iterator[Answer]:
+    """The answer for each query, in order; one that cannot be read ends the search, unless `bad_query` is told of it."""
+    threshold = index.threshold(precision)
+    for at in range(0, len(queries), BATCH):
+        readable, pictures = [], []
+        for query in queries[at : at + BATCH]:
+            try:
+                pictures.append(index.model.read(query))
+                readable.append(query)
+            except BadImage as error:
+                if bad_query is None:
+                    raise
+                bad_query(error)
+        if readable:
+            stored, sizes = zip(*pictures, strict=True)
+            found = index.search(index.model.embed_stored(stored, sizes), k, label=label)
+            for query, distances_K, rows_K in zip(readable, *found, strict=True):
+                yield Answer(query, tuple(neighbours_of(index, distances_K.tolist(), rows_K.tolist(), threshold)))
+
+
+def neighbours_of(
+    index: Index, distances: Sequence[float], rows: Sequence[int], threshold: float | None
+) -> Iterator[Neighbour]:
+    for distance, row in zip(distances, rows, strict=True):
+        path, same = index.paths[row], None if threshold is None else distance < threshold
+        yield Neighbour(path, str(index.root / path), index.labels[row], distance, same)
+
+
+def queries_of(given: Sequence[str], list_file: str | None) -> list[str]:
+    """The paths that were given, then those of the file, one a line; `-` reads them from standard input."""
+    listed: list[str] = []
+    if list_file is not None:
+        try:
+            text = sys.stdin.read() if list_file == "-" else Path(list_file).read_text(errors="surrogateescape")
+        except OSError as error:
+            raise UserError(
+                f"{list_file} could not be read ({error.strerror}): --from takes a list of paths."
+            ) from error
+        listed = [line for line in text.split("\n") if line.strip()]
+    queries = [*given, *listed]
+    if not queries:
+        raise UserError("there is nothing to search for: name an image, or a file that lists some with --from FILE.")
+    return queries
+
+
+def print_answers(
+    path: Path | str,
+    given: Sequence[str],
+    *,
+    list_file: str | None,
+    k: int,
+    label: str | None,
+    precision: float,
+    as_json: bool,
+    show: bool,
+    sheet: str | None,
+    images: str | None,
+) -> None:
+    """`pads search`: everything that can be wrong is refused before the first answer is printed."""
+    queries = queries_of(given, list_file)
+    check_precision(precision)
+    if sheet is not None:
+        check_sheet(Path(sheet))
+    index = Index.open(path)
+    if images is not None:
+        index.root = existing_images_folder(images)
+    for_sheet: list[Answer] = []
+    num_bad = 0
+
+    def bad_query(error: BadImage) -> None:
+        nonlocal num_bad
+        num_bad += 1
+        print(f"pads: {error}", file=sys.stderr)
+
+    alone = len(queries) == 1
+    for answer in search_files(
+        index, queries, k, label=label, precision=precision, bad_query=None if alone else bad_query
+    ):
+        print(json.dumps(answer.as_json()) if as_json else "\n".join(lines_of(answer)), flush=True)
+        if len(for_sheet) < MOST_ON_A_SHEET:
+            for_sheet.append(answer)
+    if num_bad == len(queries):
+        raise UserError("none of the queries can be read.")
+    # with --json, standard output is for programs
+    print(same_item_note(index, precision), file=sys.stderr if as_json else sys.stdout)
+    if show or sheet is not None:
+        target = temporary_sheet() if sheet is None else Path(sheet)
+        contact_sheet(for_sheet, target)
+        opened = show and open_with_viewer(target)
+        print(f"contact sheet: {target}{' (opened)' if opened else ''}", file=sys.stderr if as_json else sys.stdout)
+
+
+# -- in words ----------------------------------------------------------------------------------------------------------
+
+
+def lines_of(answer: Answer) -> list[str]:
+    marks = {True: "same", False: "other", None: ""}
+    width = 0 if not answer.neighbours or answer.neighbours[0].same is None else 7
+    lines = [shown(answer.query)]
+    for rank, neighbour in enumerate(answer.neighbours, start=1):
+        lines.append(f"{rank:>4}  {neighbour.distance:.4f}  {marks[neighbour.same]:{width}}{shown(neighbour.path)}")
+    return lines
+
+
+def same_item_note(index: Index, precision: float) -> str:
+    """What "same" means at this precision, or why it cannot be said."""
+    calibration = index.calibration
+    if calibration is None:
+        return f"Whether a neighbour is the same item cannot be said. {index.not_calibrated}"
+    split = f"the run's selection split ({calibration.num_images:,} images of {calibration.num_classes:,} classes)"
+    wanted, size = f"a precision of {100 * precision:g} %", f"an index of {len(index):,} images"
+    precisions_P, point = calibration.precisions(len(index)), calibration.point(precision, len(index))
+    if point is None:
+        best = f"going by {split}, the best is about {precisions_P.max():.1%}"
+        return f"No distance is known to have {wanted} in {size}: {best}. So nothing is called the same item."
+    same, strangers = calibration.same_P[point], calibration.strangers_P[point]
+    return (
+        f"same: nearer than {calibration.distances_P[point]:.4f}, for {wanted}; on {split} {same:,} of {same + strangers:,} "
+        f"neighbours that near were of the query's class, which means about {precisions_P[point]:.1%} in {size}."
+    )
+
+
+# -- as a picture ------------------------------------------------------------------------------------------------------
+
+
+def check_sheet(path: Path) -> None:
+    """Refuses at the door what could not be written in the end."""
+    if path.suffix.lower() not in (".png", ".jpg", ".jpeg", ".webp", ".pdf"):
+        raise UserError(f"--sheet {path}: a contact sheet is a picture, so let its name end in .png, .jpg or .pdf.")
+    if not path.parent.is_dir():
+        raise UserError(f"--sheet {path}: there is no folder {path.parent}.")
+
+
+def contact_sheet(answers: Sequence[Answer], path: Path) -> None:
+    """A row for each query: itself, then its neighbours, framed where they are the same item."""
+    num_columns = 1 + max(len(answer.neighbours) for answer in answers)
+    size = (GAP + num_columns * (TILE + GAP), GAP + len(answers) * (TILE + CAPTION + GAP))
+    sheet = Image.new("RGB", size, PAPER)
+    for row, answer in enumerate(answers):
+        top = GAP + row * (TILE + CAPTION + GAP)
+        add_tile(sheet, GAP, top, answer.query, ("query", Path(answer.query).name), None)
+        for column, neighbour in enumerate(answer.neighbours, start=1):
+            words = (f"{neighbour.distance:.3f}" + (" same" if neighbour.same else ""), neighbour.path)
+            add_tile(sheet, GAP + column * (TILE + GAP), top, neighbour.file, words, SAME if neighbour.same else None)
+        left = GAP + TILE + GAP // 2
+        ImageDraw.Draw(sheet).line((left, top, left, top + TILE + CAPTION - GAP), FAINT, 1)
+    try:
+        sheet.save(path)
+    except OSError as error:
+        raise UserError(f"{path} could not be written ({error.strerror or error}).") from error
+
+
+def add_tile(sheet: Image.Image, left: int, top: int, file: str, words: tuple[str, str], frame: str | None) -> None:
+    draw = ImageDraw.Draw(sheet)
+    try:
+        picture = ImageOps.contain(decoded(file, None, min_side=TILE)[0], (TILE, TILE), Image.Resampling.LANCZOS)
+    except BadImage:
+        picture = Image.new("RGB", (TILE, TILE), "#eaeef2")
+        ImageDraw.Draw(picture).text((10, TILE // 2 - 8), "not there any more", FAINT, ImageFont.load_default(13))
+    corner = (left + (TILE - picture.width) // 2, top + (TILE - picture.height) // 2)
+    sheet.paste(picture, corner)
+    if frame is not None:
+        edges = (corner[0] - 4, corner[1] - 4, corner[0] + picture.width + 3, corner[1] + picture.height + 3)
+        draw.rectangle(edges, outline=frame, width=4)
+    draw.text((left, top + TILE + 5), words[0], frame or INK, ImageFont.load_default(13))
+    draw.text((left, top + TILE + 21), fitted(words[1], draw), FAINT, ImageFont.load_default(11))
+
+
+def fitted(text: str, draw: ImageDraw.ImageDraw) -> str:
+    """The end of a path that fits below a tile: that is where the name is."""
+    text, font = shown(text), ImageFont.load_default(11)
+    if draw.textlength(text, font) <= TILE:
+        return text
+    while draw.textlength("…" + text, font) > TILE:
+        text = text[1:]
+    return "…" + text
+
+
+def temporary_sheet() -> Path:
+    handle, name = tempfile.mkstemp(prefix="pads-search-", suffix=".png")
+    os.close(handle)
+    return Path(name)
+
+
+def open_with_viewer(path: Path) -> bool:
+    """Whether there is a display and something that opens files on it."""
+    has_display = sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    viewer = shutil.which("open" if sys.platform == "darwin" else "xdg-open")
+    if not has_display or viewer is None:
+        return False
+    nowhere = subprocess.DEVNULL
+    subprocess.Popen([viewer, str(path)], stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
+    return True

@@ -1,0 +1,302 @@
+"""What is chosen for somebody's own images: a pure function of the facts, told with its reasons, and never overruling."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import pads
+from pads.autoconfig import (
+    SIZES,
+    Facts,
+    bytes_of,
+    choices,
+    choose_batch,
+    facts_of,
+    facts_to_know,
+    is_unsettled,
+    resize_for,
+    settled,
+    shown,
+    store_size_for,
+    with_choices,
+)
+from pads.check import check
+from pads.config import AUTO, CHOSEN, to_json, with_settings
+from pads.errors import UserError
+from pads.networks import BACKBONES, backbone_of
+from pads.recipes import PACED, RECIPES
+
+FORTY = Facts((4,) * 8, "mug", num_stored=40, short_side=900)
+THOUSAND = Facts((10,) * 80, "product", num_stored=1000, short_side=70)
+MANY = Facts((100,) * 400, "item", num_stored=50_000, short_side=600)
+THREE = Facts((24,) * 3, "cat", num_stored=90, short_side=480)
+PAIRS = Facts((2,) * 50, "pair", num_stored=120, short_side=20)
+HUGE = Facts((5000, *(5,) * 19), "everything", num_stored=6000, short_side=300)
+FOLDERS = [FORTY, THOUSAND, MANY, THREE, PAIRS, HUGE]
+ON_GPU = {"device": "cuda", "free_bytes": 100 * 2**30}
+
+
+def filled(facts, *settings, recipe="folder"):
+    config = with_settings(RECIPES[recipe](), settings)
+    return with_choices(config, choices(config, facts))[0]
+
+
+def value(config, key):
+    return functools.reduce(getattr, key.split("."), config)
+
+
+@pytest.mark.parametrize("device", [{}, ON_GPU], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("facts", FOLDERS)
+def test_everything_is_chosen_and_passes_the_checks_of_a_run(facts, device):
+    config = filled(replace(facts, **device))
+    assert not is_unsettled(config)
+    assert AUTO not in [value(config, key) for key in CHOSEN]
+    check(config)
+    data = config.data
+    assert data.image_size <= data.resize <= data.store_size
+    assert data.classes_per_batch <= len(facts.class_sizes)
+    assert data.classes_per_batch * data.samples_per_class <= facts.num_images
+    assert all(0 < milestone < config.num_epochs for milestone in config.optimiser.milestones)
+
+
+@pytest.mark.parametrize("sampler", ["", "-pads"])
+@pytest.mark.parametrize("name", ["csv", "hf"])
+def test_the_recipes_choose_alike_but_for_their_data_set(name, sampler):
+    other = filled(THOUSAND, recipe=name + sampler)
+    assert other.data.name == name
+    assert replace(other, data=replace(other.data, name="folder")) == filled(THOUSAND, recipe=f"folder{sampler}")
+
+
+SETTINGS = {
+    "data.image_size": 48,
+    "data.resize": 100,
+    "data.store_size": 120,
+    "data.classes_per_batch": 3,
+    "data.samples_per_class": 2,
+    "data.selection_share": 0.3,
+    "data.reward_share": 0.2,
+    "network.backbone": "resnet34",
+    "network.frozen_batch_norm": True,
+    "network.mean": (0.1, 0.2, 0.3),
+    "network.std": (0.1, 0.2, 0.3),
+    "optimiser.learning_rate": 0.5,
+    "optimiser.milestones": (2,),
+    "num_epochs": 3,
+    "precision": "tf32",
+}
+
+
+@pytest.mark.parametrize("key", sorted(CHOSEN))
+def test_what_was_set_stays_and_is_no_choice(key):
+    given = SETTINGS[key]
+    config = with_settings(RECIPES["folder"](), [f"{key}={json.dumps(given)}"])
+    chosen = choices(config, THOUSAND)
+    assert key not in [choice.key for choice in chosen]
+    assert value(with_choices(config, chosen)[0], key) == given
+
+
+def test_values_are_shown_as_they_are_set():
+    assert [shown(value) for value in (True, 0.001, 0.0, 64, "small", (0.5, 0.25), (180, 255), ())] == [
+        *("true", "0.001", "0", "64", "small", "0.5, 0.25", "180, 255", "none"),
+    ]
+
+
+def test_every_choice_has_a_reason_in_words():
+    for facts in FOLDERS:
+        for choice in choices(RECIPES["folder"](), facts):
+            assert 5 < len(choice.reason) < 90, choice
+
+
+@pytest.mark.parametrize("facts", FOLDERS)
+def test_no_image_is_spent_on_a_policy_that_nobody_asked_for(facts):
+    config = filled(facts)
+    assert (config.curriculum.name, config.loss, config.data.reward_share) == ("distance-weighted", PACED, 0)
+
+
+def test_few_images_are_not_spent_on_a_policy_unless_that_is_insisted_on():
+    small = filled(FORTY, recipe="folder-pads")
+    assert (small.curriculum.name, small.data.reward_share) == ("distance-weighted", 0)
+    assert (small.sampling, small.loss) == (filled(FORTY).sampling, filled(FORTY).loss)
+    kept = filled(FORTY, "data.reward_share=0.15", recipe="folder-pads")
+    assert (kept.curriculum.name, kept.sampling.negatives_from) == ("learned", "all but the anchor")
+    assert filled(THOUSAND, recipe="folder-pads").curriculum.name == "learned"
+    assert filled(FORTY, "curriculum.name=random", recipe="folder-pads").curriculum.name == "random"
+
+
+@pytest.mark.parametrize("name", ["gap", "aligned", "bandit", "random actions"])
+def test_whatever_follows_a_validation_gets_images_for_it_or_gives_way(name):
+    config = filled(THOUSAND, f"curriculum.name={name}")
+    assert (config.curriculum.name, config.data.reward_share) == (name, 0.15)
+    check(config)
+    small = filled(FORTY, f"curriculum.name={name}")
+    assert (small.curriculum.name, small.data.reward_share) == ("distance-weighted", 0)
+    check(small)
+
+
+def test_few_classes_select_no_epoch_and_fill_the_batch_with_more_of_each():
+    config = filled(THREE)
+    assert config.data.selection_share == 0
+    assert (config.data.classes_per_batch, config.data.samples_per_class) == (3, 10)
+
+
+def test_what_goes_together_follows_what_was_set():
+    assert filled(THOUSAND, "data.samples_per_class=8").data.classes_per_batch == 8
+    assert filled(THOUSAND, "data.resize=50").data.image_size == 50
+    assert filled(THOUSAND, "data.image_size=112").data.resize == 128
+
+
+def test_classes_of_two_give_pairs():
+    assert filled(PAIRS).data.samples_per_class == 2
+
+
+@pytest.mark.parametrize("most", [32, 64, 112])
+@pytest.mark.parametrize("sizes", [[4] * 6, [2] * 3, [300] * 2, [10] * 500, [2, 2, 900], [16] * 7])
+def test_a_batch_holds_no_more_classes_and_images_than_there_are(sizes, most):
+    classes, samples, _ = choose_batch(sizes, most)
+    assert 2 <= classes <= len(sizes)
+    assert 2 <= samples <= max(4, np.median(sizes))
+    assert classes * samples <= max(most, 2 * samples)
+
+
+def test_images_are_not_enlarged_without_weights():
+    assert filled(replace(THOUSAND, short_side=40)).data.image_size == 32
+    assert filled(replace(THOUSAND, short_side=10)).data.image_size == 32
+    assert filled(replace(MANY, short_side=100, **ON_GPU)).data.image_size == 96
+
+
+def test_a_store_takes_at_most_half_of_the_memory():
+    for gigabytes in (100, 4, 2, 1):
+        facts = replace(MANY, free_bytes=gigabytes * 10**9)
+        size = filled(facts, "network.weights=imagenet").data.image_size
+        assert (
+            bytes_of(facts.num_stored, store_size_for(resize_for(size)), 4 / 3) <= facts.free_bytes / 2
+            or size == SIZES[-1]
+        )
+    assert size < 128
+
+
+def test_a_prepared_store_is_used_as_it_is():
+    assert filled(replace(MANY, prepared_sizes=(160, 288))).data.store_size == 160
+    assert filled(replace(MANY, prepared_sizes=(64,))).data.store_size == 64
+
+
+def test_the_machine_and_the_weights_decide_on_the_network():
+    assert filled(MANY).network.backbone == "small"
+    assert filled(replace(MANY, **ON_GPU)).network.backbone == "resnet18"
+    assert filled(replace(FORTY, **ON_GPU)).network.backbone == "small"
+    assert filled(MANY, "network.weights=imagenet").network.backbone == "resnet18"
+    on_gpu = filled(replace(MANY, **ON_GPU), "network.weights=imagenet")
+    assert (on_gpu.network.backbone, on_gpu.data.image_size, on_gpu.precision) == ("resnet50", 224, "bfloat16")
+    assert on_gpu.network.frozen_batch_norm
+    assert on_gpu.optimiser.learning_rate < filled(MANY).optimiser.learning_rate
+    assert filled(replace(MANY, fits="resnet34"), "network.weights=a/b.pth").network.backbone == "resnet34"
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_sizes_are_those_of_the_paper_for_224_and_in_proportion_otherwise(size):
+    assert resize_for(size) == pytest.approx(size * 256 / 224, rel=0.1)
+    assert store_size_for(resize_for(size)) == pytest.approx(size * 320 / 224, rel=0.2)
+    assert (resize_for(224), store_size_for(256)) == (256, 320)
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (HUGE, ["everything holds 98% of the training images"]),
+        (PAIRS, ["50 of 50 classes to train on have only two or three images"]),
+        (THREE, ["only 3 classes to learn from"]),
+        (MANY, ["50,000 images are decoded at every start", "pads prepare folder --data photos --size 88"]),
+        (THOUSAND, []),
+    ],
+)
+def test_what_the_choices_cannot_mend_is_said(facts, words):
+    notes = facts_to_know(filled(facts, "data.root=photos"), facts)
+    for word in words:
+        assert any(word in note for note in notes), notes
+    assert bool(notes) == bool(words)
+
+
+# -- with images -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Ten classes of four, of mixed sizes and kinds, one without a second image and one file that is broken."""
+    noise = np.random.default_rng(0)
+    for label in range(10):
+        (tmp_path / "photos" / f"mug {label}").mkdir(parents=True)
+        for number, (mode, suffix) in enumerate((("RGB", "png"), ("L", "png"), ("CMYK", "jpg"), ("P", "gif"))):
+            size = (50 + 10 * number, 40 + label)
+            pixels = noise.integers(20 * label, 20 * label + 60, (*size, 3), dtype=np.uint8)
+            Image.fromarray(pixels).convert(mode).save(tmp_path / "photos" / f"mug {label}" / f"{number}.{suffix}")
+    (tmp_path / "photos" / "lonely").mkdir()
+    Image.new("RGB", (50, 50)).save(tmp_path / "photos" / "lonely" / "1.png")
+    return tmp_path / "photos"
+
+
+def test_the_facts_are_read_off_the_images(photos):
+    config = with_settings(RECIPES["folder"](), [f"data.root={photos}"])
+    facts = facts_of(config, torch.device("cpu"))
+    assert facts.class_sizes == (4,) * 8
+    assert (facts.num_stored, facts.device, facts.prepared_sizes) == (40, "cpu", ())
+    assert 40 <= facts.short_side <= 50
+
+
+def test_broken_files_do_not_disturb_the_choice(photos):
+    (photos / "mug 1" / "0.png").write_bytes(b"bad")
+    facts = facts_of(with_settings(RECIPES["folder"](), [f"data.root={photos}"]), torch.device("cpu"))
+    assert facts.num_stored == 40
+
+
+def test_a_run_keeps_what_was_chosen_tells_it_and_goes_on_with_it(photos, tmp_path):
+    told = []
+    settings = [f"data.root={photos}", "num_epochs=2", "threads=1", "device=cpu"]
+    run = pads.train(
+        with_settings(RECIPES["folder"](), settings),
+        tmp_path / "run",
+        watch=lambda kind, step, values: told.append((kind, values)),
+    )
+    assert not is_unsettled(run.config)
+    assert '"auto"' not in to_json(run.config).replace('"device": "auto"', "").replace('"store_on": "auto"', "")
+    (chosen,) = [values["choices"] for kind, values in told if kind == "chosen"]
+    for key, text, _ in chosen:
+        kept = run.config.loss.options["beta"] if key == "loss.options.beta" else value(run.config, key)
+        assert text == shown(kept)
+    notes = [note for kind, values in told if kind == "note" for note in values["notes"]]
+    assert any("1 class with a single image" in note for note in notes)
+    assert pads.resume(run).is_finished
+    assert pads.load(run).embed(photos / "mug 1" / "2.jpg").shape == (1, 128)
+
+
+def test_a_store_that_was_prepared_is_found_and_its_size_taken(photos):
+    from pads.data.prepare import prepare
+
+    prepare("folder", photos, size=40, num_workers=1)
+    config = settled(with_settings(RECIPES["folder"](), [f"data.root={photos}"]), torch.device("cpu"), lambda *_: None)
+    assert config.data.store_size == 40
+    moved = photos.rename(photos.parent / "elsewhere")
+    config = with_settings(RECIPES["folder"](), [f"data.root={moved / '.pads-folder-40x53'}"])
+    assert settled(config, torch.device("cpu"), lambda *_: None).data.store_size == 40
+
+
+def test_a_file_of_weights_says_which_backbone_it_was_made_for(tmp_path, photos):
+    torch.save(BACKBONES["resnet18"]().state_dict(), tmp_path / "r18.pth")
+    assert backbone_of(tmp_path / "r18.pth") == "resnet18"
+    config = with_settings(RECIPES["folder"](), [f"data.root={photos}", f"network.weights={tmp_path / 'r18.pth'}"])
+    assert settled(config, torch.device("cpu"), lambda *_: None).network.backbone == "resnet18"
+    missing = with_settings(RECIPES["folder"](), [f"data.root={photos}", "network.weights=nowhere.pth"])
+    with pytest.raises(UserError, match=r"no file nowhere\.pth"):
+        settled(missing, torch.device("cpu"), lambda *_: None)
+
+
+def test_auto_is_refused_where_nothing_is_chosen():
+    with pytest.raises(UserError, match="seed must be a whole number"):
+        with_settings(RECIPES["folder"](), ["seed=auto"])
+    assert with_settings(RECIPES["emoji-pads"](), ["data.image_size=auto"]).data.image_size == AUTO
