@@ -1,6 +1,6 @@
 """Makes a folder of evidence from what `pads study` or tools/series.py left: rows, configs and curves of the finished runs.
 
-    python tools/gather.py studies/adaptive-cub200 results/cub200-adaptive-screen --without-seconds
+    python tools/gather.py studies/controls-cub200 results/cub200-controls --without-seconds
 
 Several folders may be given before the last. Written are seeds.csv, ARM.json (without the paths of the machine),
 adaptations.csv, distributions.csv, training.csv, selection_curves.csv and test_curves.csv; claim.json and README.md are for
@@ -22,7 +22,7 @@ from pads.studies.seeds import read_rows
 
 Row = Mapping[str, Any]
 
-KEPT = ("reward", "perplexity", "policy_entropy", "rho", "recall@1", "soft-recall", "nmi")
+KEPT = ("reward", "perplexity", "policy_entropy", "recall@1", "nmi")
 """What is kept of an adjustment, where it is there."""
 
 
@@ -94,7 +94,7 @@ def events(run: Path, name: str) -> list[Row]:
 
 
 def adaptations(run: Path) -> list[Row]:
-    """Reward, perplexity, mean entropy of the policy and rho at each adjustment."""
+    """Reward, perplexity and mean entropy of the policy at each adjustment."""
     rows: list[Row] = []
     for event in events(run, "adaptation"):
         entropies = event.get("policy_entropies")

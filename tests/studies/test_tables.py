@@ -1,6 +1,9 @@
 """The contract of every study: valid configs on every base, the paper's numbers, the same budget for every arm."""
 
+import json
 import re
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +17,7 @@ from pads.studies.tables import COLUMNS
 
 every_study = pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
 every_base = pytest.mark.parametrize("base", BASES)
+RESULTS = Path(__file__).parents[2] / "results"
 has_pml = hasattr(pads.losses, "build_loss")
 
 
@@ -183,6 +187,26 @@ def test_arms_on_the_real_data_sets_are_the_recipes_of_the_same_name():
     ]:
         ours = STUDIES["controls"].arm(arm).change(RECIPES["cub200-margin-udist"]())
         assert ours == RECIPES[f"cub200-margin-pads-{recipe}"]()
+
+
+@pytest.mark.parametrize(
+    ("arm", "evidence"),
+    [
+        ("udist-beta", "cub200-adaptive/udist-beta"),
+        ("udist-rho-0.4", "cub200-adaptive/udist-rho"),
+        ("udist-pace", "cub200-adaptive/udist-pace"),
+        ("fixed-bins-code", "emoji-adaptive/fixed-bins-code"),
+    ],
+)
+def test_the_constant_arms_are_what_their_evidence_was_made_with(arm, evidence):
+    base = RECIPES["cub200-margin-udist"]()
+    config, made_with = (
+        STUDIES["controls"].arm(arm).change(base),
+        json.loads((RESULTS / f"{evidence}.json").read_text()),
+    )
+    parts = ("loss", "curriculum", "sampling")
+    assert {part: asdict(config)[part] for part in parts} == {part: made_with[part] for part in parts}
+    assert replace(config, **{part: getattr(base, part) for part in parts}) == base
 
 
 def test_arms_do_not_depend_on_the_sampler_of_the_recipe_that_is_their_base():

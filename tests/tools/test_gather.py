@@ -65,7 +65,7 @@ def adaptation(step, **fields):
 LEARNED = [
     {"event": "training", "step": 1, "loss": 1.0, "violation_share": 0.5, "negative_of_class_share": 0.123456},
     adaptation(1, policy_entropies=[1.0, 0.5], actions=[1, 2]),
-    adaptation(2, policy_entropies=[1.0, 1.0], reward=-1.0, rho=0.1),
+    adaptation(2, policy_entropies=[1.0, 1.0], reward=-1.0),
     selection(1, 0.5, 0.25),
 ]
 CURVE = [{"step": 10, "epoch": 1, "recall@1": 0.41, "nmi": 0.6}]
@@ -77,9 +77,8 @@ def test_curves_and_adjustments_of_every_run_are_gathered(tmp_path):
     first, second = read(tmp_path / "results" / "adaptations.csv")
     assert first == {
         "recipe": "pads", "seed": "7", "step": "1", "reward": "", "perplexity": "9.8765", "policy_entropy": "0.75",
-        "rho": "",
     }  # fmt: skip
-    assert (second["reward"], second["rho"], second["policy_entropy"]) == ("-1", "0.1", "1")
+    assert (second["reward"], second["policy_entropy"]) == ("-1", "1")
     (step,) = read(tmp_path / "results" / "training.csv")
     assert (step["violation_share"], step["negative_of_class_share"]) == ("0.5", "0.12346")
     curves = read(tmp_path / "results" / "selection_curves.csv")
@@ -108,11 +107,11 @@ def test_a_network_without_weights_stays_without(tmp_path):
 
 
 def test_rows_come_in_the_order_of_the_arms_and_then_of_the_folders(tmp_path):
-    late_first = {"bandit": (LEARNED, CURVE), "udist": (LEARNED, CURVE), "pads": (LEARNED, CURVE)}
-    study = make_study(tmp_path / "study", late_first, study="adaptive")
+    late_first = {"replayed": (LEARNED, CURVE), "udist": (LEARNED, CURVE), "pads": (LEARNED, CURVE)}
+    study = make_study(tmp_path / "study", late_first, study="controls")
     more = make_study(tmp_path / "more", {"aaa": (LEARNED, CURVE)})
     gather.gather([study, more], tmp_path / "results")
-    assert [row["recipe"] for row in read(tmp_path / "results" / "seeds.csv")] == ["udist", "pads", "bandit", "aaa"]
+    assert [row["recipe"] for row in read(tmp_path / "results" / "seeds.csv")] == ["udist", "pads", "replayed", "aaa"]
 
 
 def test_runs_of_an_arm_stand_together_by_seed_whichever_folders_they_are_in(tmp_path):

@@ -149,8 +149,8 @@ def static(name: str, loss: Part, **sampling: Any) -> Change:
     return lambda base: replace(base, loss=loss, curriculum=Part(name), sampling=Sampling(**sampling))
 
 
-def margin(beta: float, **options: Any) -> Part:
-    return Part("margin", {"beta": beta, **options})
+def margin(beta: float) -> Part:
+    return Part("margin", {"beta": beta})
 
 
 def pads_margin(base: Config) -> Part:
@@ -185,25 +185,15 @@ def with_curriculum_options(config: Config, **options: Any) -> Config:
     return replace(config, curriculum=replace(config.curriculum, options={**config.curriculum.options, **options}))
 
 
-def flipping(name: str, rho: float, **options: Any) -> Change:
-    """A curriculum under the margin loss of PADS that draws from other classes, and flips a share of the triplets."""
-
-    def change(base: Config) -> Config:
-        part = Part(name, options)
-        return replace(base, loss=pads_margin(base), curriculum=part, sampling=Sampling(rho=rho))
-
-    return change
-
-
 def with_bins(**options: Any) -> Change:
     return with_options(bins={**PAPER_BINS, **options})
 
 
-def control(name: str, **options: Any) -> Change:
-    """PADS, with these options of its curriculum, under one of its controls, which takes the same."""
+def control(name: str) -> Change:
+    """PADS under one of its controls, which takes the same options."""
 
     def change(base: Config) -> Config:
-        config = with_options(**options)(base)
+        config = pads(base)
         return replace(config, curriculum=replace(config.curriculum, name=name))
 
     return change
@@ -220,14 +210,9 @@ def with_data(change: Change, **fields: Any) -> Change:
 # -- what is taken from another run -------------------------------------------------------------------------------------
 
 
-def carried_policy(config: Config, run: Path) -> Config:
-    """Its trained policy, which goes on learning."""
-    return with_curriculum_options(config, policy=str(run))
-
-
 def fixed_policy(config: Config, run: Path) -> Config:
     """Its trained policy, which learns no more."""
-    return with_curriculum_options(carried_policy(config, run), freeze=True)
+    return with_curriculum_options(config, policy=str(run), freeze=True)
 
 
 def of_run(name: str) -> Callable[[Config, Path], Config]:

@@ -18,11 +18,9 @@ from pads.studies.arms import (
     Figures,
     Needs,
     Study,
-    carried_policy,
     changed,
     control,
     fixed_policy,
-    flipping,
     margin,
     of_run,
     pads,
@@ -434,6 +432,9 @@ CONTROLS = Study(
     "PADS against everything that is PADS but for one thing (not in the paper)",
     (
         Arm("udist", udist, on_cub(63.5, 68.1)),
+        Arm("udist-beta", static("distance-weighted", margin(0.6))),
+        Arm("udist-rho-0.4", static("distance-weighted", margin(0.6), rho=0.4)),
+        Arm("udist-pace", static("distance-weighted", PACED)),
         Arm("pads", pads, on_cub(65.7, 69.2)),
         Arm("random-actions", control("random actions")),
         Arm("random-reward", control("random reward")),
@@ -443,6 +444,7 @@ CONTROLS = Study(
             lambda base: replace(pads(base), curriculum=Part("bins", PAPER_BINS)),
             on_cub(61.9, 67.0),
         ),
+        Arm("fixed-bins-code", lambda base: replace(pads_code(base), curriculum=Part("bins", CODE_BINS))),
         Arm("udist-rho", udist, needs=Needs("pads", same_positives)),
         Arm("pads-other-classes", changed(pads, sampling=Sampling("other classes"))),
         Arm("replayed", pads, needs=Needs("pads", of_run("replayed"), "another")),
@@ -452,85 +454,8 @@ CONTROLS = Study(
         "Only a difference to all of them says that the policy learned something (docs/curricula.md).",
         "udist-rho flips as many triplets as PADS of the same seed drew positives for negatives; replayed repeats what "
         "PADS of the next seed did, blind to its own network.",
-    ),
-)
-
-SHAPES = {"locations": [0.4, 0.5, 0.6, 0.7], "widths": [0.05, 0.15], "rhos": [0.0, 0.15, 0.3]}
-"""The bandit's, within what the margin loss at beta 0.6 looks at."""
-HELD: dict[str, Any] = {"bins": {**PAPER_BINS, "bound": 1.0}, "agent_options": {"entropy_bonus": 0.3}}
-INFORMED = {"reward": "soft-recall", "reward_form": "difference"}
-SEES_THE_FALL: dict[str, Any] = {
-    "state": ["recall", "nmi", "fall"],
-    "adapt_rho": True,
-    "bins": {**HELD["bins"], "rho": 0.1},
-}
-"""The distribution is held near its start; the reward is no sign; the policy sees over-fitting, and may act on it."""
-
-BY_U_DIST = {"initial": "uniform", "drawing": "distance-weighted", "tails": "merge"}
-"""Bins that begin as U-dist itself."""
-
-
-def over_u_dist(name: str, **options: Any) -> Change:
-    """U-dist under its own margin loss, each bin of which a curriculum may weigh up or down by a factor of e."""
-    return lambda base: replace(udist(base), curriculum=Part(name, {"bins": {**BY_U_DIST, "bound": 1.0}, **options}))
-
-
-ADAPTIVE = Study(
-    "adaptive",
-    "ways beyond the paper to an adaptive sampler, beside the controls that it must beat (not in the paper)",
-    (
-        Arm("udist", udist),
-        Arm("udist-beta", static("distance-weighted", margin(0.6))),
-        Arm("udist-rise", static("distance-weighted", margin(0.6, rise=0.6))),
-        Arm("udist-pace", static("distance-weighted", PACED)),
-        Arm("udist-rho", static("distance-weighted", margin(0.6), rho=0.4)),
-        Arm("fixed-bins", lambda base: replace(pads(base), curriculum=Part("bins", PAPER_BINS))),
-        Arm("fixed-bins-code", lambda base: replace(pads_code(base), curriculum=Part("bins", CODE_BINS))),
-        Arm("fixed-bins-rho", flipping("bins", 0.15, **PAPER_BINS)),
-        Arm("random-actions", control("random actions")),
-        Arm("random-reward", control("random reward")),
-        Arm("pads", pads),
-        # 1: stop the collapse
-        Arm("entropy-bonus", with_options(agent_options={"entropy_bonus": 0.3})),
-        Arm("trust", with_options(agent_options={"trust": 10.0})),
-        Arm("slow-policy", with_options(agent_options={"learning_rate": 0.001})),
-        Arm("floor", with_bins(floor=0.005)),
-        Arm("bound", with_bins(bound=1.0)),
-        Arm("bound-random-reward", control("random reward", bins=HELD["bins"])),
-        # 2: a reward that carries information
-        Arm("difference", with_options(reward_form="difference")),
-        Arm("soft-recall", with_options(**INFORMED)),
-        Arm("new-classes", with_data(with_options(**HELD, **INFORMED), reward_split="by class")),
-        Arm("held-soft-recall", with_options(**HELD, **INFORMED)),
-        # 3: credit per bin
-        Arm("aligned", flipping("aligned", 0.15, bins=PAPER_BINS)),
-        Arm("aligned-bound", flipping("aligned", 0.15, bins=PAPER_BINS, rate=0.1, bound=1.0)),
-        Arm("aligned-rho", flipping("aligned", 0.0, bins={**PAPER_BINS, "rho": 0.15})),
-        Arm("aligned-shuffled", flipping("aligned", 0.15, bins=PAPER_BINS, credit="shuffled")),
-        Arm("aligned-opposite", flipping("aligned", 0.15, bins=PAPER_BINS, credit="opposite")),
-        # 4: few, meaningful actions
-        Arm("bandit", flipping("bandit", 0.0, **SHAPES)),
-        Arm("bandit-uniform", flipping("bandit", 0.0, **SHAPES, choice="uniform")),
-        # 6: learning across runs
-        Arm("carried", with_options(**HELD, **INFORMED), needs=Needs("held-soft-recall", carried_policy, "another")),
-        # 7: against over-fitting
-        Arm("fall", with_options(**{**HELD, **INFORMED, **SEES_THE_FALL})),
-        Arm("gap", flipping("gap", 0.0, bins=PAPER_BINS)),
-        Arm("gap-replayed", flipping("gap", 0.0, bins=PAPER_BINS), needs=Needs("gap", of_run("replayed"), "another")),
-        Arm("fall-random-actions", control("random actions", **{**HELD, **INFORMED, **SEES_THE_FALL})),
-        # from U-dist instead of the paper's initial distribution
-        Arm("udist-learned", over_u_dist("learned", **INFORMED)),
-        Arm("udist-random-actions", over_u_dist("random actions", **INFORMED)),
-        Arm("udist-gap", flipping("gap", 0.0, bins=BY_U_DIST)),
-    ),
-    reference="fixed-bins",
-    notes=(
-        "The numbered ways are those of docs/adaptive.md; branches (way 5) are a tool, tools/branches.py.",
-        "udist-beta is U-dist with the boundary of R-Margin and PADS, 0.6, and tells it apart from rho; udist-rise raises it "
-        "from 0.6 to 1.2 over the first third of the training, beside what it learns: nothing adapts in either. udist-pace "
-        "raises it as triplets cease to cost.",
-        "Arms that end in random-actions, random-reward, uniform, shuffled or opposite are the controls of the arm that "
-        "they are named after.",
+        "udist-beta has the boundary of PADS, 0.6, and nothing else of it; udist-rho-0.4 also flips 40 % of the triplets "
+        "(R-Margin); the boundary of udist-pace rises from 0.6 as triplets cease to cost. None of them adapts its sampler.",
     ),
 )
 
@@ -587,7 +512,6 @@ STUDIES: dict[str, Study] = {
         AVERAGES,
         AGENTS,
         CONTROLS,
-        ADAPTIVE,
         FACTORS,
     )
 }
