@@ -39,30 +39,11 @@ def round_trip(tmp_path):
 
 
 @pytest.fixture(scope="session")
-def every_option():
-    """Options of the learned curriculum that the paper does not have, all at once."""
-    return {
-        "agent_options": {"entropy_bonus": 0.3, "trust": 10.0, "trust_window": 3},
-        "bins": {"bound": 0.5, "rho": 0.1},
-        "reward": "soft-recall",
-        "reward_form": "difference",
-        "state": ["recall", "nmi", "fall"],
-        "adapt_rho": True,
-    }
-
-
-@pytest.fixture(scope="session")
 def made_up_metrics():
-    """What a curriculum asks to be told, made up: of the reward split, and of what its `look` sees in embeddings."""
-
-    def embedded(generator):
-        return torch.randn(18, 16, generator=generator), torch.arange(6).repeat_interleave(3)
+    """What a curriculum asks to be told of the reward split, made up."""
 
     def make(curriculum, generator):
-        metrics = {name: torch.rand((), generator=generator).item() for name in curriculum.metrics}
-        if hasattr(curriculum, "look"):
-            metrics |= curriculum.look(*embedded(generator), seen=embedded(generator))
-        return metrics
+        return {name: torch.rand((), generator=generator).item() for name in curriculum.metrics}
 
     return make
 

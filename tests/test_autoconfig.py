@@ -130,7 +130,7 @@ def test_few_images_are_not_spent_on_a_policy_unless_that_is_insisted_on():
     assert filled(FORTY, "curriculum.name=random", recipe="folder-pads").curriculum.name == "random"
 
 
-@pytest.mark.parametrize("name", ["gap", "aligned", "bandit", "random actions"])
+@pytest.mark.parametrize("name", ["random actions", "random reward", "frozen policy"])
 def test_whatever_follows_a_validation_gets_images_for_it_or_gives_way(name):
     config = filled(THOUSAND, f"curriculum.name={name}")
     assert (config.curriculum.name, config.data.reward_share) == (name, 0.15)

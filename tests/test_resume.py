@@ -116,20 +116,6 @@ def test_a_run_killed_twice_and_resumed_is_the_same_to_the_bit(
     assert_same(resume(run), never_stopped)
 
 
-def test_a_run_with_every_option_of_the_learned_curriculum_is_the_same_to_the_bit_after_a_kill(
-    config, every_option, tmp_path
-):
-    options = {**config.curriculum.options, **every_option}
-    config = replace(config, curriculum=replace(config.curriculum, options=options), adapt_every=1)
-    whole, run = train(config, tmp_path / "whole"), tmp_path / "run"
-    run_until_killed(lambda: train(config, run), torch.optim.Adam, "step", 31)  # of the network and of the policy
-    assert_same(resume(run), whole)
-    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    adaptations = [event for event in events if event["event"] == "adaptation"]
-    assert len({event["rho"] for event in adaptations}) > 2
-    assert {"divergence", "soft-recall", "rho_action"} <= adaptations[-1].keys()
-
-
 @pytest.mark.parametrize("rising", [{"rise_until": 1.0}, {"pace": 0.5}])
 def test_a_run_with_a_rising_boundary_is_the_same_to_the_bit_after_a_kill(config, never_stopped, tmp_path, rising):
     config = replace(config, loss=replace(config.loss, options={**config.loss.options, "rise": 0.6, **rising}))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,12 +20,10 @@ def evaluate(
     network: Callable[[Tensor], Tensor],
     images: Iterable[tuple[Tensor, Tensor]],
     metrics: Sequence[str] = REPORTED,
-    also: Callable[[Tensor, Tensor], Mapping[str, Any]] | None = None,
     **options: int,
-) -> dict[str, Any]:
+) -> dict[str, float]:
     """The metrics of the network's embeddings of `images`, which gives batches of (images, labels).
 
-    also: a further look at the embeddings and labels; what it finds is added to the metrics.
     A split that is divided into queries and gallery says so by `is_query_N` and `is_gallery_N`. Options go to
     `compute_metrics` (seed, num_restarts).
     """
@@ -36,13 +33,12 @@ def evaluate(
     embeddings_ND, labels_N = team.on_first(*embed(network, images))
     is_query_N, is_gallery_N = getattr(images, "is_query_N", None), getattr(images, "is_gallery_N", None)
 
-    def measured() -> dict[str, Any]:
-        found = compute_metrics(
+    def measure() -> dict[str, float]:
+        return compute_metrics(
             embeddings_ND, labels_N, metrics, is_query_N=is_query_N, is_gallery_N=is_gallery_N, **options
         )
-        return {**found, **also(embeddings_ND, labels_N)} if also else found
 
-    return team.lead(measured)
+    return team.lead(measure)
 
 
 def embed(network: Callable[[Tensor], Tensor], images: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

@@ -23,12 +23,11 @@ from pads.autoconfig import settled
 from pads.build import build_optimiser, build_parts, match_layouts, pick_device, set_learning_rates, start_network
 from pads.check import check, check_share
 from pads.config import Config
-from pads.curricula import Curriculum
 from pads.data import class_batches
 from pads.data.batches import rank_share
 from pads.data.views import Views, load_views
 from pads.errors import UserError
-from pads.evaluate import embed, evaluate, evaluation_mode, raw_pixels
+from pads.evaluate import evaluate, raw_pixels
 from pads.networks import EmbeddingNetwork
 from pads.runs import RunFolder, SilentFolder, next_free
 from pads.runtime.graphs import CapturedStep
@@ -130,9 +129,7 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
 
                 # Alg. 1, "Update policy": every M steps the metrics on the reward split give state and reward
                 if config.adapt_every and step % config.adapt_every == 0:
-                    metrics = evaluate(
-                        network, views.reward, curriculum.metrics, look_of(curriculum, network, views, loss_fn)
-                    )
+                    metrics = evaluate(network, views.reward, curriculum.metrics)
                     adjustment = curriculum.advance(metrics, progress=step / num_steps)
                     if adjustment:
                         record("adaptation", step, {**metrics, **adjustment})
@@ -149,22 +146,6 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
 
 
 # -- what the loop is made of ------------------------------------------------------------------------------------------
-
-
-def look_of(
-    curriculum: Curriculum, network: EmbeddingNetwork, views: Views, loss_fn: nn.Module
-) -> Callable[[Tensor, Tensor], Mapping[str, Any]] | None:
-    """For a curriculum that looks at the embeddings themselves: of the reward split, and of images that are trained on."""
-    look = getattr(curriculum, "look", None)
-    if look is None:
-        return None
-    seen = views.team.on_first(*embed(network, views.seen))
-
-    def looked(embeddings_ND: Tensor, labels_N: Tensor) -> Mapping[str, Any]:
-        with evaluation_mode(loss_fn):  # a look is no step: a loss that learns from its calls does not from these
-            return look(embeddings_ND, labels_N, seen=seen, loss_fn=loss_fn)
-
-    return looked
 
 
 def tell_progress(loss_fn: nn.Module, progress: float) -> None:

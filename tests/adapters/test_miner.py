@@ -65,8 +65,7 @@ def test_any_curriculum_can_be_mined_by(batch):
     needs_a_run = ("replayed", "last distribution")
     for name in CURRICULA:
         if name not in needs_a_run:
-            options = {"rhos": [0.0]} if name == "bandit" else {}  # else some triplets are flipped
-            valid(AdaptiveMiner(name, options)(*batch), batch[1], batch[1])
+            valid(AdaptiveMiner(name)(*batch), batch[1], batch[1])
 
 
 def test_among_references_the_nearest_is_the_nearest(batch, generator):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pads.config import Data, Network
 from pads.data import ImageList, load_store, read_stored, views
-from pads.data.views import Preprocessing, View, some_of
+from pads.data.views import Preprocessing, View
 
 SIZES = [(30, 20), (20, 30), (25, 25), (60, 40), (40, 61), (9, 31)]
 
@@ -63,11 +63,3 @@ def test_who_stops_early_leaves_the_next_pass_whole(view: View) -> None:
     next(iter(view))
     assert view.centres == []
     assert len(images_of(view)) == 6
-
-
-def test_what_is_seen_of_the_training_images_are_pairs_of_classes_evenly_spaced(view: View) -> None:
-    seen = some_of(view, 4)
-    assert seen.labels_N.tolist() == [0, 0, 2, 2] and seen.indices_N.tolist() == [0, 1, 4, 5]
-    assert torch.equal(images_of(seen), images_of(view)[[0, 1, 4, 5]])
-    assert some_of(view, None).indices_N.tolist() == list(range(6))
-    assert some_of(view, 1).labels_N.tolist() == [0, 0]

@@ -202,7 +202,7 @@ def test_a_stranger_adds_a_metric_with_one_line(monkeypatch):
         ("MAP@R", "map@r"),
         ("nmii", "nmi"),
         ("nmi@3", "nmi"),
-        ("quux", "recall@1, map@r, r-precision, soft-recall, nmi"),
+        ("quux", "recall@1, map@r, r-precision, nmi"),
     ],
 )
 def test_an_unknown_metric_is_refused_with_the_nearest_right_ones(name, advice):

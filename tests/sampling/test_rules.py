@@ -123,25 +123,6 @@ def test_bins_agree_with_a_loop_over_pairs(pairs, drawing):
         assert torch.allclose(weights[i] / (total if total else 1), expected, atol=1e-5)
 
 
-def test_equal_bins_drawn_by_distance_are_u_dist(pairs):
-    bins = bin_distribution(initial="uniform", drawing="distance-weighted", tails="merge", dim=16)
-    weights, expected = BinRule(bins)(*pairs), DistanceWeighted(16)(*pairs)
-    torch.testing.assert_close(weights, expected)
-
-
-def test_bins_drawn_by_distance_weigh_u_dist_by_their_share(pairs):
-    distances, candidates, _positives = pairs
-    bins = bin_distribution(drawing="distance-weighted", tails="merge", dim=16)
-    weights = BinRule(bins)(*pairs).double()
-    u_dist = DistanceWeighted(16)(*pairs).double()
-    for i in range(32):
-        expected = torch.zeros(32, dtype=torch.float64)
-        for j in range(32):
-            if candidates[i, j]:
-                expected[j] = u_dist[i, j] * bins.probabilities_K[bins.bin_of(distances[i, j])]
-        assert torch.allclose(weights[i] / weights[i].sum(), expected / expected.sum(), atol=1e-5)
-
-
 def test_weights_that_span_fifty_orders_of_magnitude_still_order_the_rare_bins():
     bins = bin_distribution(
         2, interval=(0, 1), initial=[1e25, 1e-25], clip=(1e-25, 1e25), tails="merge", drawing="weight per image"
@@ -160,7 +141,6 @@ def test_weights_that_span_fifty_orders_of_magnitude_still_order_the_rare_bins()
         lambda: Semihard("closest"),
         lambda: DistanceWeighted(dim=2),
         lambda: DistanceWeighted(cutoff=0),
-        lambda: BinRule(bin_distribution(drawing="distance-weighted", dim=2)),
     ],
 )
 def test_bad_options_are_refused(make):

@@ -1,11 +1,9 @@
-from dataclasses import replace
-
 import pytest
 import torch
 
 from pads.errors import UserError
 from pads.sampling import bin_distribution, draw_triplets, triplet_statistics
-from pads.sampling.rules import BinRule, Random, Semihard, bins
+from pads.sampling.rules import BinRule, Random, Semihard
 from pads.sampling.triplets import draw
 
 
@@ -161,14 +159,3 @@ def test_a_batch_of_one_class_and_wrong_shapes_are_refused(batch):
         draw_triplets(embeddings, torch.zeros_like(labels), Random())
     with pytest.raises(UserError, match=r"embeddings \(B, D\)"):
         draw_triplets(embeddings, labels[:3], Random())
-
-
-def test_a_distribution_with_a_rho_of_its_own_goes_before_that_of_the_draw_and_may_change(batch, generator):
-    embeddings, labels = batch
-    rule = bins(initial="uniform", tails="merge", rho=1.0)
-    assert draw_triplets(embeddings, labels, rule, rho=0.0, generator=generator).positives.equal(
-        torch.arange(len(labels))
-    )
-    rule.adjust(replace(rule.distribution, rho=0.0))
-    anchors, positives, negatives = draw_triplets(embeddings, labels, rule, rho=1.0, generator=generator)
-    assert not (anchors == positives).any() and not (labels[anchors] == labels[negatives]).any()

@@ -6,7 +6,6 @@ What a library wants to call is a thin cover over `TripletSampler`. Dimensions: 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from torch.nn import functional as F
 from pads.config import Part, option_names
 from pads.curricula import Curriculum, ScheduledCurriculum, build_curriculum, known_curricula
 from pads.errors import UserError
-from pads.evaluate import embed, evaluate, evaluation_mode
+from pads.evaluate import evaluate, evaluation_mode
 from pads.pml.names import is_theirs
 from pads.sampling.distances import distances_to, pairwise_distances
 from pads.sampling.triplets import Triplets, check_draw, draw_among, negative_candidates
@@ -54,8 +53,6 @@ class TripletSampler:
         self.num_draws = self.num_steps = 0
         self.log: dict[str, Any] = {}
         """What the last adaptation logged."""
-        self.batch: tuple[Tensor, Tensor] | None = None
-        """The last anchors and their labels."""
         self.curriculum: Curriculum = self.build()
 
     def build(self) -> Curriculum:
@@ -95,7 +92,6 @@ class TripletSampler:
             )
         self.fit_to(embeddings_BD.shape[1])
         self.num_draws += 1
-        self.batch = (embeddings_BD.detach(), labels_B)
         if references_RD is None or references_RD is embeddings_BD:
             distances_BR = pairwise_distances(embeddings_BD)
             same_BR = labels_B[:, None] == labels_B[None, :]
@@ -164,32 +160,26 @@ class AdaptiveController:
             raise UserError("every and num_steps are numbers of training steps: each must be at least 1.")
         self.every, self.num_steps = every, num_steps
 
-    def step(
-        self, model: Callable[[Any], Tensor], loader: Iterable[Any] | None, seen: Iterable[Any] | None = None
-    ) -> dict[str, Any] | None:
+    def step(self, model: Callable[[Any], Tensor], loader: Iterable[Any] | None) -> dict[str, Any] | None:
         """To be called after every training step; returns what was logged if it adapted, else None.
 
         loader: batches of (images, labels) that the network is not trained on; rank 0's counts.
-        seen: some that it is trained on, prepared like those of the loader, for a curriculum that compares the two (`gap`,
-            `aligned`); the last batch stands in for them, whose crops are random.
         """
         self.sampler.num_steps += 1
         if self.sampler.num_steps % self.every:
             return None
-        return self.adapt(model, loader, seen)
+        return self.adapt(model, loader)
 
-    def adapt(
-        self, model: Callable[[Any], Tensor], loader: Iterable[Any] | None, seen: Iterable[Any] | None = None
-    ) -> dict[str, Any]:
+    def adapt(self, model: Callable[[Any], Tensor], loader: Iterable[Any] | None) -> dict[str, Any]:
         """Adapts now."""
         if world_size() == 1:
-            self.sampler.log = self.advanced(model, loader, seen)
+            self.sampler.log = self.advance(model, loader)
             return self.sampler.log
         shared: list[dict[str, Any]] = [{}]
         failure: Exception | None = None
         if rank() == 0:
             try:
-                shared[0]["log"] = self.advanced(model, loader, seen)
+                shared[0]["log"] = self.advance(model, loader)
                 shared[0]["curriculum"] = self.sampler.curriculum.state_dict()
             except Exception as error:  # told to the others, who would wait for ever
                 failure, shared[0] = error, {"error": str(error)}
@@ -203,19 +193,15 @@ class AdaptiveController:
             self.sampler.curriculum.load_state_dict(shared[0]["curriculum"])
         return self.sampler.log
 
-    def advanced(
-        self, model: Callable[[Any], Tensor], loader: Iterable[Any] | None, seen: Iterable[Any] | None
-    ) -> dict[str, Any]:
+    def advance(self, model: Callable[[Any], Tensor], loader: Iterable[Any] | None) -> dict[str, Any]:
         curriculum = self.sampler.curriculum
         if self.num_steps is None and isinstance(curriculum, ScheduledCurriculum):
             raise UserError("a schedule follows the progress of training: give the controller num_steps.")
         progress = min(1.0, self.sampler.num_steps / self.num_steps) if self.num_steps else 0.0
-        metrics = self.measured(model, loader, seen) if curriculum.metrics else {}
+        metrics = self.measure(model, loader) if curriculum.metrics else {}
         return {**metrics, **curriculum.advance(metrics, progress)}
 
-    def measured(
-        self, model: Callable[[Any], Tensor], loader: Iterable[Any] | None, seen: Iterable[Any] | None
-    ) -> dict[str, Any]:
+    def measure(self, model: Callable[[Any], Tensor], loader: Iterable[Any] | None) -> dict[str, float]:
         if loader is None:
             raise UserError(
                 "this curriculum learns from a validation: give step(model, loader) a loader of held-out images."
@@ -229,18 +215,7 @@ class AdaptiveController:
             def unit(images: Any) -> Tensor:
                 return F.normalize(network(images).float(), dim=1)
 
-            look = self.look(None if seen is None else embed(unit, pairs(seen, device)))
-            return evaluate(unit, pairs(loader, device), self.sampler.curriculum.metrics, look)
-
-    def look(self, seen: tuple[Tensor, Tensor] | None) -> Callable[[Tensor, Tensor], Mapping[str, Any]] | None:
-        """For a curriculum that looks at the embeddings themselves; which loss they are trained with, nobody knows here."""
-        look = getattr(self.sampler.curriculum, "look", None)
-        if look is None:
-            return None
-        seen = self.sampler.batch if seen is None else seen
-        if seen is None:
-            raise UserError("this curriculum looks at the last batch: train a step before it adapts.")
-        return partial(look, seen=seen)
+            return evaluate(unit, pairs(loader, device), self.sampler.curriculum.metrics)
 
 
 def the_same_row(embeddings_BD: Tensor, references_RD: Tensor, distances_BR: Tensor) -> Tensor:

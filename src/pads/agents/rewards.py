@@ -31,9 +31,9 @@ def reward_level(metrics: Mapping[str, float], name: str) -> float:
     return sum(pick_metrics(metrics, reward_metrics(name)))
 
 
-def sign_reward(level_t: float, level_tm1: float) -> float:
-    """r_t = sign(e_t - e_tm1): 1 for better, -1 for worse, 0 for the same."""
-    return float((level_t > level_tm1) - (level_t < level_tm1))
+def sign_reward(change: float) -> float:
+    """Return r_t = sign(e_t - e_tm1): 1 for better, -1 for worse, 0 for the same."""
+    return float((change > 0) - (change < 0))
 
 
 def difference_reward(change_t: float, changes: Sequence[float]) -> float:
@@ -44,12 +44,12 @@ def difference_reward(change_t: float, changes: Sequence[float]) -> float:
     surplus = change_t - (statistics.fmean(changes) if changes else 0.0)
     sd = statistics.stdev(changes) if len(changes) > 1 else 0.0
     if sd == 0:
-        return sign_reward(surplus, 0.0)
+        return sign_reward(surplus)
     return max(-LARGEST_REWARD, min(surplus / sd, LARGEST_REWARD))
 
 
 REWARD_FORMS: dict[str, Callable[[float, Sequence[float]], float]] = {
-    "sign": lambda change_t, changes: sign_reward(change_t, 0.0),
+    "sign": lambda change_t, changes: sign_reward(change_t),
     "difference": difference_reward,
 }
 """Of the change of the level and the earlier changes, newest last."""

@@ -9,11 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from pads.config import Config, Part, build, unknown
-from pads.curricula.aligned import AlignedCurriculum
-from pads.curricula.bandit import BanditCurriculum
 from pads.curricula.controls import CONTROLS, last_distribution, replayed
 from pads.curricula.fixed import FixedCurriculum, fixed
-from pads.curricula.gap import GapCurriculum
 from pads.curricula.learned import LearnedCurriculum
 from pads.curricula.scheduled import ScheduledCurriculum, linear, non_linear
 from pads.pml.miners import build_miner
@@ -44,9 +41,6 @@ CURRICULA: dict[str, Callable[..., Curriculum]] = {
     "linear": linear,
     "non-linear": non_linear,
     "learned": LearnedCurriculum,
-    "aligned": AlignedCurriculum,
-    "gap": GapCurriculum,
-    "bandit": BanditCurriculum,
     **CONTROLS,
     "replayed": replayed,
     "last distribution": last_distribution,
@@ -80,7 +74,6 @@ def is_adaptive(config: Config) -> bool:
 
 __all__ = [
     "CURRICULA",
-    "BanditCurriculum",
     "Curriculum",
     "FixedCurriculum",
     "LearnedCurriculum",

@@ -86,7 +86,7 @@ class CoinReward:
 
 
 def with_random_actions(curriculum: LearnedCurriculum, seed: int) -> None:
-    curriculum.agent = UniformActions(curriculum.num_heads, len(curriculum.multipliers), seed)
+    curriculum.agent = UniformActions(curriculum.distribution.num_bins, len(curriculum.multipliers), seed)
 
 
 def with_random_reward(curriculum: LearnedCurriculum, seed: int) -> None:
@@ -162,7 +162,7 @@ def adjustments(run: str | None, wanted_by: str) -> tuple[list[float], list[BinD
         if event["event"] == "adaptation":
             starts.append(event["step"] / figures["steps"])
             weights_K = torch.tensor(event["distribution"], dtype=torch.float64)
-            distributions.append(replace(initial, weights_K=weights_K, rho=event.get("rho", initial.rho)))
+            distributions.append(replace(initial, weights_K=weights_K))
     if len(distributions) == 1:
         raise UserError(
             f"{run} never adjusted its distribution: name a run with adapt_every below its number of steps."

@@ -40,12 +40,10 @@ class ScheduledCurriculum:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        rho = self.distribution.rho
-        return {"weights": self.distribution.weights_K, **({} if rho is None else {"rho": rho})}
+        return {"weights": self.distribution.weights_K}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        rho = state.get("rho", self.distribution.rho)
-        self.rule.adjust(replace(self.distribution, weights_K=state["weights"], rho=rho))
+        self.rule.adjust(replace(self.distribution, weights_K=state["weights"]))
 
 
 def linear(

@@ -28,8 +28,6 @@ Watch = Callable[[str, int, Mapping[str, Any]], None]
 """See `pads.train.Watch`."""
 EVALUATION_BATCH = {"cpu": 128, "cuda": 448}
 """The most images at once."""
-NUM_SEEN = 400
-"""Of the training images that a curriculum may look at."""
 CUT_AT_ONCE = 128
 """The most images whose centres are cut out at once: one of 384 x 512 pixels takes 10 MB meanwhile."""
 KEPT_CENTRES = 2**28
@@ -215,8 +213,6 @@ class Views:
     reward: View
     selection: View
     test: View
-    seen: View
-    """Some of the training images, as evaluation sees them."""
     notes: tuple[str, ...]
     draw: int = 0
     """The how-manieth draw of train and reward from their common pool this is."""
@@ -283,13 +279,11 @@ def deal_roles(config: Config, images: Images, watch: Watch, draw: int = 0) -> V
         selection = View.of(train, usable_N[roles.selection], preprocessing, batch_size=size)
     # a class keeps its label, and so its boundary in the margin loss, from draw to draw
     pool_N = usable_N[np.concatenate([roles.train, roles.reward])] if data.reward_resample_every else None
-    trained = View.of(train, usable_N[roles.train], preprocessing, among=pool_N)
     return Views(
-        trained,
+        View.of(train, usable_N[roles.train], preprocessing, among=pool_N),
         View.of(train, usable_N[roles.reward], preprocessing, batch_size=size),
         selection,
         replace(view_of_test(images.benchmark.test, images.test, preprocessing, watch), batch_size=size),
-        some_of(trained, size),
         (*images.benchmark.notes, *roles.notes),
         draw,
         functools.partial(deal_roles, config, images, silent),
@@ -302,18 +296,6 @@ def even_batches(num_images: int) -> int:
     most = EVALUATION_BATCH["cuda"]
     num_batches = max(1, math.ceil(num_images / most))
     return 16 * math.ceil(num_images / num_batches / 16) or most
-
-
-def some_of(view: View, batch_size: int | None) -> View:
-    """About NUM_SEEN of the images, or one batch of a GPU: as many of each class, at least two, of classes evenly spaced."""
-    num = batch_size or NUM_SEEN
-    labels_N = view.labels_N.cpu().numpy()
-    classes_C = np.unique(labels_N)
-    per_class = max(2, num // len(classes_C))
-    kept_C = classes_C[np.unique(np.linspace(0, len(classes_C) - 1, max(1, num // per_class)).astype(np.int64))]
-    picked = np.concatenate([np.flatnonzero(labels_N == label)[:per_class] for label in kept_C])
-    picked_N = torch.as_tensor(picked, device=view.labels_N.device)
-    return replace(view, indices_N=view.indices_N[picked_N], labels_N=view.labels_N[picked_N], batch_size=batch_size)
 
 
 def silent(kind: str, step: int, values: Mapping[str, Any]) -> None:

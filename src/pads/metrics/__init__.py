@@ -18,7 +18,6 @@ from pads.errors import UserError
 from pads.metrics.clustering import AT_HAND, class_ids, nmi_from, start_draws
 from pads.metrics.neighbours import marked, nearest_neighbours
 from pads.metrics.retrieval import map_at_r, r_precision, recall_at
-from pads.metrics.soft import soft_recall
 from pads.metrics.spread import inter_class_distance, intra_class_distance
 from pads.runtime.graphs import Replayed
 
@@ -47,14 +46,13 @@ METRICS: dict[str, Callable[..., Tensor]] = {
     "recall": lambda e, k: recall_at(e.matches_QK, k),
     "map@r": lambda e: map_at_r(e.matches_QK[:, : e.max_relevant], e.num_relevant_Q),
     "r-precision": lambda e: r_precision(e.matches_QK[:, : e.max_relevant], e.num_relevant_Q),
-    "soft-recall": lambda e: soft_recall(e.embeddings_ND, e.labels_N),
     "nmi": lambda e: nmi_from(e.embeddings_ND, e.labels_N, e.draws_CRL),
     "intra": lambda e: intra_class_distance(e.embeddings_ND, e.labels_N),
     "inter": lambda e: inter_class_distance(e.embeddings_ND, e.labels_N),
 }
 """A metric takes `Evaluated` and returns one number. One that needs a second argument, k, is asked for as "name@k"."""
 
-WITHOUT_NEIGHBOURS = {"soft-recall", "nmi", "intra", "inter"}
+WITHOUT_NEIGHBOURS = {"nmi", "intra", "inter"}
 """Metrics for which no neighbours need to be found."""
 
 OUR_OWN = dict(METRICS)

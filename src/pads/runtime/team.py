@@ -222,10 +222,6 @@ class LedCurriculum:
     def metrics(self) -> tuple[str, ...]:
         return self.curriculum.metrics
 
-    @property
-    def look(self) -> Any:
-        return getattr(self.curriculum, "look", None)
-
     def advance(self, metrics: Mapping[str, Any], progress: float) -> dict[str, Any]:
         def advanced() -> tuple[dict[str, Any], dict[str, Any]]:
             return self.curriculum.advance(metrics, progress), self.curriculum.state_dict()

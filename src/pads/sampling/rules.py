@@ -103,11 +103,9 @@ class DistanceWeighted:
     def __call__(self, distances_BB: Tensor, candidates_BB: Tensor, positives_B: Tensor) -> Tensor:
         if self.ignore_above is not None:
             candidates_BB = candidates_BB & (distances_BB <= self.ignore_above)
-        return relative_weights(self.log_weights(distances_BB), candidates_BB)
-
-    def log_weights(self, distances_BB: Tensor) -> Tensor:
         log_lambda = -log_density(torch.tensor(self.cutoff), self.dim)
-        return (-log_density(distances_BB.clamp(self.cutoff, 1.99), self.dim)).clamp(max=log_lambda.item())
+        log_weights_BB = -log_density(distances_BB.clamp(self.cutoff, 1.99), self.dim)
+        return relative_weights(log_weights_BB.clamp(max=log_lambda.item()), candidates_BB)
 
 
 class BinRule:
@@ -115,36 +113,22 @@ class BinRule:
 
     def __init__(self, distribution: BinDistribution) -> None:
         self.distribution = distribution
-        self._u_dist = DistanceWeighted(distribution.dim) if distribution.drawing == "distance-weighted" else None
         self._log_p_K: Tensor | None = None
-        self._rho: Tensor | None = None
 
     def adjust(self, distribution: BinDistribution) -> None:
         """From now on draws by this distribution. The device's copy is overwritten in place: a CUDA graph keeps reading it."""
         self.distribution = distribution
         if self._log_p_K is not None:
             self._log_p_K.copy_(distribution.probabilities_K.log())
-        if self._rho is not None:
-            assert distribution.rho is not None, "a rule that has begun to flip triplets goes on"
-            self._rho.fill_(distribution.rho)
 
     def log_p_K(self, device: torch.device) -> Tensor:
         if self._log_p_K is None or self._log_p_K.device != device:
             self._log_p_K = self.distribution.probabilities_K.log().float().to(device)
         return self._log_p_K
 
-    def rho(self, device: torch.device) -> Tensor | None:
-        """The share of flipped triplets, where the distribution has one of its own."""
-        if self.distribution.rho is not None and (self._rho is None or self._rho.device != device):
-            self._rho = torch.tensor(self.distribution.rho, device=device)
-        return self._rho
-
     def __call__(self, distances_BB: Tensor, candidates_BB: Tensor, positives_B: Tensor) -> Tensor:
         candidates_BB = candidates_BB & self.distribution.covers(distances_BB)
         bins_BB = self.distribution.bin_of(distances_BB)
-        if self._u_dist is not None:
-            log_weights_BB = self._u_dist.log_weights(distances_BB) + self.log_p_K(distances_BB.device)[bins_BB]
-            return relative_weights(log_weights_BB, candidates_BB)
         counts_BK = torch.zeros(len(bins_BB), self.distribution.num_bins, device=bins_BB.device)
         counts_BK.scatter_add_(1, bins_BB, candidates_BB.float())
         log_weights_BK = self.log_p_K(distances_BB.device).expand_as(counts_BK)

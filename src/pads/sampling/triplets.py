@@ -13,7 +13,7 @@ from torch import Tensor
 from pads.errors import UserError
 from pads.sampling.bins import BinDistribution, check_choice
 from pads.sampling.distances import pairwise_distances
-from pads.sampling.rules import BinRule, NegativeRule, Rule
+from pads.sampling.rules import NegativeRule, Rule
 
 NEGATIVES_FROM = ("other classes", "all but the anchor", "all")
 
@@ -80,8 +80,7 @@ def draw_triplets(
         merged into the negatives (Sec. 4.2). "all" adds the anchor itself, as the authors' code does.
     anchor_as_positive: the anchor may be drawn as its own positive (the authors' code). An anchor without another image
         of its class in the batch is its own positive in any case.
-    rho: the share of triplets with the anchor as positive and a true positive as negative (R-Margin, Roth et al. 2020);
-        a bin distribution with a share of its own goes before it.
+    rho: the share of triplets with the anchor as positive and a true positive as negative (R-Margin, Roth et al. 2020).
     """
     check_batch(embeddings_BD, labels_B, negatives_from, rho)
     distances_BB = pairwise_distances(embeddings_BD.detach())
@@ -111,10 +110,8 @@ def draw_among(
     candidates_BR = negative_candidates(same_BR, self_BR, negatives_from)
     negatives_B = draw(rule(distances_BR, candidates_BR, positives_B), candidates_BR, generator)
 
-    own_rho = rule.rho(same_BR.device) if isinstance(rule, BinRule) else None
-    if own_rho is not None or rho > 0:
-        share = rho if own_rho is None else own_rho
-        flipped_B = torch.rand(len(anchors_B), device=same_BR.device, generator=generator) < share
+    if rho > 0:
+        flipped_B = torch.rand(len(anchors_B), device=same_BR.device, generator=generator) < rho
         flipped_B &= self_BR.any(1)
         negatives_B = torch.where(flipped_B, positives_B, negatives_B)
         positives_B = torch.where(flipped_B, self_BR.float().argmax(1), positives_B)
