@@ -184,7 +184,7 @@ def noise(config: Config, device: torch.device, num_images: int) -> Views:
     reward = order % 7 == 0  # about 15 %
     train = View.of(store, order[~reward], preprocessing)
     held_out = View.of(store, order[reward], preprocessing, batch_size=even_batches(int(reward.sum())))
-    return Views(train, held_out, View.of(store, order[:0], preprocessing), held_out, held_out, ())
+    return Views(train, held_out, View.of(store, order[:0], preprocessing), held_out, ())
 
 
 def rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
