@@ -113,7 +113,6 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
         update = CapturedStep(update_network, generator) if captured else update_network
         for epoch in range(step // steps_per_epoch, config.num_epochs):
             set_learning_rates(optimiser, config.optimiser, epoch)
-            tell_progress(loss_fn, epoch / config.num_epochs)
             views = views.at(epoch)
             batches = epoch_batches(config, views, epoch, steps_per_epoch)[step % steps_per_epoch :]
             for stored in views.train.stored_batches(batches, own):
@@ -148,15 +147,8 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
 # -- what the loop is made of ------------------------------------------------------------------------------------------
 
 
-def tell_progress(loss_fn: nn.Module, progress: float) -> None:
-    """To a loss that changes over the training."""
-    set_progress = getattr(loss_fn, "set_progress", None)
-    if set_progress is not None:
-        set_progress(progress)
-
-
 def summary_of(loss_fn: nn.Module) -> Mapping[str, float]:
-    """What such a loss has come to, for the log."""
+    """What a loss that changes over the training has come to, for the log."""
     summary = getattr(loss_fn, "summary", None)
     return summary() if summary is not None else {}
 

@@ -45,39 +45,32 @@ class MarginLoss(nn.Module):
         margin: float = 0.2,
         learn_beta: bool = True,
         rise: float = 0.0,
-        rise_until: float = 1 / 3,
         pace: float | None = None,
     ) -> None:
         """
         num_classes: one beta for each class, indexed by the labels; with 1, one beta for all.
-        rise: how far every boundary is raised, beside what it learns: a low one pulls classes together soon, a high one
-            goes on to push them apart. In even steps until the share `rise_until` of the training is over, or
-        pace: self-paced: after each batch by this much times the share of triplets that cost nothing any more.
+        rise, pace: a self-paced boundary. After each batch every boundary is raised, beside what it learns, by `pace` times
+            the share of triplets that cost nothing any more, and by `rise` in all: a low one pulls classes together soon,
+            a high one goes on to push them apart.
         """
         super().__init__()
-        if not 0 < rise_until <= 1:
-            raise UserError(f"rise_until is {rise_until}: it is a share of the training, above 0 and at most 1.")
-        if pace is not None and not (pace > 0 and rise > 0):
+        is_constant, is_paced = rise == 0 and pace is None, rise > 0 and pace is not None and pace > 0
+        if not (is_constant or is_paced):
             raise UserError(
-                f"pace is {pace} and rise {rise}: a self-paced boundary needs both above 0, such as 0.05 and 0.6; "
-                "rise 0 without a pace (null) is a constant one."
+                f"rise is {rise} and pace {'null' if pace is None else pace}: a self-paced boundary needs both above 0, such "
+                "as 0.6 and 0.05; rise 0 without a pace (null) is a constant one."
             )
         if num_classes < 1:
             raise UserError(f"num_classes is {num_classes}: the margin loss needs at least one boundary.")
         self.margin = margin
         self.beta = nn.Parameter(torch.full((num_classes,), float(beta)), requires_grad=learn_beta)
-        self.rise, self.rise_until, self.pace = rise, rise_until, pace
-        # without a pace it follows from the progress alone, and is no part of the state
-        self.register_buffer("risen", torch.zeros(()), persistent=pace is not None)
-
-    def set_progress(self, progress: float) -> None:
-        """How much of the training is over, from 0 to 1; in place, for a CUDA graph that goes on reading it."""
-        if self.pace is None:
-            self.risen.fill_(self.rise * min(1.0, progress / self.rise_until))
+        self.rise, self.pace = rise, pace
+        if pace is not None:
+            self.register_buffer("risen", torch.zeros(()))
 
     def boundaries(self, labels_B: Tensor, triplets: Tuples) -> Tensor:
         beta = self.beta[labels_B[as_triplets(triplets).anchors]] if len(self.beta) > 1 else self.beta
-        return beta + self.risen if self.rise else beta
+        return beta if self.pace is None else beta + self.risen
 
     def forward(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples) -> Tensor:
         positive_T, negative_T = pair_losses(embeddings_BD, triplets, self.boundaries(labels_B, triplets), self.margin)
@@ -88,7 +81,7 @@ class MarginLoss(nn.Module):
 
     def summary(self) -> dict[str, float]:
         """For the log: the mean boundary, of one that rises."""
-        return {"boundary": (self.beta.mean() + self.risen).item()} if self.rise else {}
+        return {} if self.pace is None else {"boundary": (self.beta.mean() + self.risen).item()}
 
     def violations(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples) -> Tensor:
         """The share of triplets with an active pair."""
