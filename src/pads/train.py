@@ -28,6 +28,7 @@ from pads.data.batches import rank_share
 from pads.data.views import Views, load_views
 from pads.errors import UserError
 from pads.evaluate import evaluate, raw_pixels
+from pads.losses import value_and_share
 from pads.networks import EmbeddingNetwork
 from pads.runs import RunFolder, SilentFolder, next_free
 from pads.runtime.graphs import CapturedStep
@@ -97,12 +98,12 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
             triplets = draw_tuples(
                 embeddings_BD, labels_B, curriculum.rule, **asdict(config.sampling), generator=generator
             )
-            loss = loss_fn(embeddings_BD, labels_B, triplets)
+            loss, share = value_and_share(loss_fn, embeddings_BD, labels_B, triplets)
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             team.sum_gradients(network, loss_fn)
             optimiser.step()
-            drawn.add(loss.detach(), embeddings_BD.detach(), labels_B, triplets, loss_fn)
+            drawn.add(loss.detach(), share.detach(), embeddings_BD.detach(), labels_B, triplets)
 
         def save_here() -> str:
             save(run, parts, generator, selected, step)

@@ -23,7 +23,7 @@ def test_triplet_loss_by_hand():
     index = (torch.tensor([0, 0]), torch.tensor([1, 1]), torch.tensor([2, 3]))
     assert TripletLoss()(embeddings, torch.zeros(4), index).item() == pytest.approx(0.09 / 2)
     assert TripletLoss(reduction="sum")(embeddings, torch.zeros(4), index).item() == pytest.approx(0.09)
-    assert TripletLoss().violations(embeddings, torch.zeros(4), index).item() == 0.5
+    assert TripletLoss().value_and_share(embeddings, torch.zeros(4), index)[1].item() == 0.5
 
 
 def test_margin_loss_by_hand_counts_active_pairs_not_triplets():
@@ -69,8 +69,8 @@ def project(gradient, embeddings):
 def test_triplet_loss_agrees_with_pytorch_metric_learning_on_squared_distances(batch, triplets):
     embeddings, labels = batch
     theirs = losses.TripletMarginLoss(margin=0.2, distance=distances.LpDistance(power=2))
-    active = TripletLoss().violations(embeddings, labels, triplets)
-    ours = TripletLoss()(embeddings, labels, triplets) / active  # theirs is the mean over active triplets
+    loss, share = TripletLoss().value_and_share(embeddings, labels, triplets)
+    ours = loss / share  # theirs is the mean over active triplets
     assert ours.item() == pytest.approx(theirs(embeddings, labels, tuple(triplets)).item(), rel=1e-4)
 
 
@@ -99,9 +99,9 @@ def test_a_self_paced_boundary_rises_as_triplets_cease_to_cost(batch, triplets):
     loss = MarginLoss(num_classes=8, beta=0.6, rise=0.5, pace=0.04)
     risen = 0.0
     for _ in range(6):
-        costs = MarginLoss(num_classes=8, beta=0.6 + risen).violations(embeddings, labels, triplets).item()
+        _, share = MarginLoss(num_classes=8, beta=0.6 + risen).value_and_share(embeddings, labels, triplets)
         loss(embeddings, labels, triplets)
-        risen = min(0.5, risen + 0.04 * (1 - costs))
+        risen = min(0.5, risen + 0.04 * (1 - share.item()))
         assert loss.risen.item() == pytest.approx(risen, abs=1e-6)
     assert 0 < risen < 0.5
     with torch.no_grad():  # a look does not change it

@@ -14,7 +14,7 @@ from pads.check import check
 from pads.config import Config, Part, Sampling, with_settings
 from pads.curricula import CURRICULA, build_curriculum
 from pads.errors import UserError
-from pads.losses import LOSSES, TripletLoss, build_loss
+from pads.losses import LOSSES, TripletLoss, build_loss, value_and_share
 from pads.recipes import RECIPES
 from pads.runs.checkpoint import load_state
 from pads.sampling import DrawnTriplets, Pairs, Triplets, draw_triplets, draw_tuples
@@ -117,12 +117,12 @@ def test_a_batch_without_a_triplet_costs_nothing_and_breaks_nothing(name, batch)
     embeddings = embeddings.clone().requires_grad_()
     none = Triplets(*(torch.empty(0, dtype=torch.long) for _ in range(3)))
     loss_fn = build_loss(Part(name), **GIVEN)
-    loss = loss_fn(embeddings, labels, none)
+    loss, share = value_and_share(loss_fn, embeddings, labels, none)
     loss.backward()
     assert loss == 0
     assert torch.equal(embeddings.grad, torch.zeros_like(embeddings))
     drawn = DrawnTriplets(Random(), torch.device("cpu"))
-    drawn.add(loss.detach(), embeddings.detach(), labels, none, loss_fn)
+    drawn.add(loss.detach(), share, embeddings.detach(), labels, none)
     summary = drawn.summary(1)
     assert summary["loss"] == summary["violation_share"] == summary["negative_distance"] == 0
     json.dumps(summary, allow_nan=False)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pads.errors import UserError
-from pads.losses.triplet import share
+from pads.losses.triplet import measure_share
 from pads.sampling.triplets import Tuples, as_triplets
 
 
@@ -73,17 +73,16 @@ class MarginLoss(nn.Module):
         return beta if self.pace is None else beta + self.risen
 
     def forward(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples) -> Tensor:
+        return self.value_and_share(embeddings_BD, labels_B, triplets)[0]
+
+    def value_and_share(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples) -> tuple[Tensor, Tensor]:
+        """Return the loss, and the share of triplets with an active pair. A self-paced boundary rises after it."""
         positive_T, negative_T = pair_losses(embeddings_BD, triplets, self.boundaries(labels_B, triplets), self.margin)
+        share = measure_share((positive_T > 0) | (negative_T > 0))
         if self.pace is not None and self.training and torch.is_grad_enabled():
-            costless = 1 - share((positive_T > 0) | (negative_T > 0))
-            self.risen.add_(self.pace * costless).clamp_(max=self.rise)
-        return mean_over_active(torch.cat([positive_T, negative_T]))
+            self.risen.add_(self.pace * (1 - share)).clamp_(max=self.rise)
+        return mean_over_active(torch.cat([positive_T, negative_T])), share
 
     def summary(self) -> dict[str, float]:
         """For the log: the mean boundary, of one that rises."""
         return {} if self.pace is None else {"boundary": (self.beta.mean() + self.risen).item()}
-
-    def violations(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples) -> Tensor:
-        """The share of triplets with an active pair."""
-        positive_T, negative_T = pair_losses(embeddings_BD, triplets, self.boundaries(labels_B, triplets), self.margin)
-        return share((positive_T > 0) | (negative_T > 0))

@@ -17,8 +17,8 @@ def triplet_losses(embeddings_BD: Tensor, triplets: Tuples, margin: float) -> Te
     return (positive_T - negative_T + margin).relu()
 
 
-def share(active_T: Tensor) -> Tensor:
-    """The share of active triplets, 0 of none: a miner may find no triplet in a batch."""
+def measure_share(active_T: Tensor) -> Tensor:
+    """Return the share of active triplets, 0 of none: a miner may find no triplet in a batch."""
     return active_T.float().mean() if len(active_T) else active_T.sum().float()
 
 
@@ -32,9 +32,10 @@ class TripletLoss(nn.Module):
         self.margin, self.reduction = margin, reduction
 
     def forward(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples) -> Tensor:
-        losses_T = triplet_losses(embeddings_BD, triplets, self.margin)
-        return losses_T.mean() if self.reduction == "mean" and len(losses_T) else losses_T.sum()
+        return self.value_and_share(embeddings_BD, labels_B, triplets)[0]
 
-    def violations(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples) -> Tensor:
-        """The share of triplets that violate the margin."""
-        return share(triplet_losses(embeddings_BD, triplets, self.margin) > 0)
+    def value_and_share(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples) -> tuple[Tensor, Tensor]:
+        """Return the loss, and the share of triplets that violate the margin."""
+        losses_T = triplet_losses(embeddings_BD, triplets, self.margin)
+        loss = losses_T.mean() if self.reduction == "mean" and len(losses_T) else losses_T.sum()
+        return loss, measure_share(losses_T > 0)
