@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,15 @@ import torch
 from torch import Tensor, nn
 
 from pads.autoconfig import settled
-from pads.build import build_optimiser, build_parts, match_layouts, pick_device, set_learning_rates, start_network
+from pads.build import (
+    build_draw,
+    build_optimiser,
+    build_parts,
+    match_layouts,
+    pick_device,
+    set_learning_rates,
+    start_network,
+)
 from pads.check import check, check_share
 from pads.config import Config
 from pads.data import class_batches
@@ -34,7 +41,7 @@ from pads.runs import RunFolder, SilentFolder, next_free
 from pads.runtime.graphs import CapturedStep
 from pads.runtime.precision import fixed_threads, float32_rounding
 from pads.runtime.team import Team, joined
-from pads.sampling import DrawnTriplets, diverged, draw_tuples
+from pads.sampling import DrawnTriplets, diverged
 
 Watch = Callable[[str, int, Mapping[str, Any]], None]
 """Called with (kind of event, step, values) as the run goes on; it looks, and nothing depends on it."""
@@ -77,6 +84,7 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
     team, own = views.team, own_part(config, views.team)
     with fixed_threads(config.threads), float32_rounding(config.precision), stop_requests() as stop_requested:
         network, loss_fn, curriculum = build_parts(config, views)
+        draw = build_draw(config)
         optimiser = build_optimiser(config.optimiser, network, loss_fn)
         generator = torch.Generator(views.device).manual_seed(config.seed)
         drawn = DrawnTriplets(curriculum.rule, views.device)
@@ -95,9 +103,7 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
             """Alg. 1, "Update DML model": I_a and I_p at random from the batch, I_n ~ p(I_n | I_a)."""
             images_bCHW = views.train.preprocessing.for_training(pixels_bCHW, sizes_B2, generator, own)
             embeddings_BD = team.gathered(network(images_bCHW))
-            triplets = draw_tuples(
-                embeddings_BD, labels_B, curriculum.rule, **asdict(config.sampling), generator=generator
-            )
+            triplets = draw(embeddings_BD, labels_B, curriculum.rule, generator=generator)
             loss, share = value_and_share(loss_fn, embeddings_BD, labels_B, triplets)
             optimiser.zero_grad(set_to_none=True)
             loss.backward()

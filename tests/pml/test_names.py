@@ -15,11 +15,12 @@ from pads.config import Config, Part, Sampling, with_settings
 from pads.curricula import CURRICULA, build_curriculum
 from pads.errors import UserError
 from pads.losses import LOSSES, TripletLoss, build_loss, value_and_share
+from pads.pml.miners import mine_tuples
+from pads.pml.tuples import Pairs, as_triplets
 from pads.recipes import RECIPES
 from pads.runs.checkpoint import load_state
-from pads.sampling import DrawnTriplets, Pairs, Triplets, draw_triplets, draw_tuples
+from pads.sampling import DrawnTriplets, Triplets, bin_distribution, draw_triplets, triplet_statistics
 from pads.sampling.rules import Random
-from pads.sampling.triplets import as_triplets
 from pads.train import resume, train
 
 GIVEN = {"num_classes": 8, "embedding_size": 16, "seed": 0}
@@ -89,7 +90,7 @@ def test_a_miner_gives_what_it_gives_by_itself(batch):
     for miner in (miners.TripletMarginMiner(margin=0.1, type_of_triplets="semihard"), miners.PairMarginMiner()):
         options = {"margin": 0.1, "type_of_triplets": "semihard"} if hasattr(miner, "margin") else {}
         curriculum = build_curriculum(Part(f"pml:{type(miner).__name__}", options))
-        tuples = draw_tuples(embeddings, labels, curriculum.rule)
+        tuples = mine_tuples(embeddings, labels, curriculum.rule)
         expected = miner(embeddings, labels)
         assert type(tuples) is (Triplets if len(expected) == 3 else Pairs)
         assert all(torch.equal(a, b) for a, b in zip(tuples, expected, strict=True))
@@ -98,7 +99,7 @@ def test_a_miner_gives_what_it_gives_by_itself(batch):
 def test_a_random_miner_follows_the_generator(batch):
     rule = build_curriculum(Part("pml:DistanceWeightedMiner")).rule
     one, same, other = (
-        torch.cat(draw_tuples(*batch, rule, generator=torch.Generator().manual_seed(seed))) for seed in (1, 1, 2)
+        torch.cat(mine_tuples(*batch, rule, generator=torch.Generator().manual_seed(seed))) for seed in (1, 1, 2)
     )
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
@@ -109,6 +110,15 @@ def test_pairs_become_every_triplet_with_the_same_anchor():
     found = set(zip(*(index.tolist() for index in as_triplets(pairs)), strict=True))
     naive = {(a, p, n) for a, p in ((0, 2), (0, 3), (1, 4)) for b, n in ((0, 7), (5, 8), (1, 9), (0, 6)) if a == b}
     assert found == naive
+
+
+def test_what_is_logged_of_pairs_is_that_of_the_negative_ones(batch):
+    embeddings, labels = batch
+    pairs = Pairs(*map(torch.tensor, ([0, 4], [1, 4], [0, 8, 12], [5, 9, 2])))
+    drawn, counts = triplet_statistics(embeddings, labels, pairs, bin_distribution(5, interval=(0.0, 2.0)))
+    distances = [(embeddings[a] - embeddings[n]).norm().item() for a, n in ((0, 5), (8, 9), (12, 2))]
+    assert drawn.tolist() == [sum(int(distance / 0.4) == number for distance in distances) for number in range(5)]
+    assert counts.tolist() == pytest.approx([3, 0, 0, 1, 1, sum(distances)])
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -15,7 +15,7 @@ from pads.losses.margin import MarginLoss
 from pads.losses.triplet import TripletLoss
 from pads.pml.losses import pml_loss
 from pads.pml.names import is_theirs, meant
-from pads.sampling.triplets import Tuples
+from pads.pml.tuples import Tuples
 
 LOSSES: dict[str, Callable[..., nn.Module]] = {"triplet": TripletLoss, "margin": MarginLoss}
 

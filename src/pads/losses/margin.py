@@ -8,12 +8,13 @@ from torch import Tensor, nn
 
 from pads.errors import UserError
 from pads.losses.triplet import measure_share
-from pads.sampling.triplets import Tuples, as_triplets
+from pads.pml.tuples import Tuples, as_triplets
+from pads.sampling.triplets import Triplets
 
 
-def pair_losses(embeddings_BD: Tensor, triplets: Tuples, beta_T: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+def pair_losses(embeddings_BD: Tensor, triplets: Triplets, beta_T: Tensor, margin: float) -> tuple[Tensor, Tensor]:
     """max(0, d_ap - beta + gamma) and max(0, beta - d_an + gamma), beta that of the anchor's class."""
-    anchors_TD, positives_TD, negatives_TD = (embeddings_BD[index_T] for index_T in as_triplets(triplets))
+    anchors_TD, positives_TD, negatives_TD = (embeddings_BD[index_T] for index_T in triplets)
     positive_T = distance(anchors_TD, positives_TD)
     negative_T = distance(anchors_TD, negatives_TD)
     return (positive_T - beta_T + margin).relu(), (beta_T - negative_T + margin).relu()
@@ -68,8 +69,8 @@ class MarginLoss(nn.Module):
         if pace is not None:
             self.register_buffer("risen", torch.zeros(()))
 
-    def boundaries(self, labels_B: Tensor, triplets: Tuples) -> Tensor:
-        beta = self.beta[labels_B[as_triplets(triplets).anchors]] if len(self.beta) > 1 else self.beta
+    def boundaries(self, labels_B: Tensor, triplets: Triplets) -> Tensor:
+        beta = self.beta[labels_B[triplets.anchors]] if len(self.beta) > 1 else self.beta
         return beta if self.pace is None else beta + self.risen
 
     def forward(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples) -> Tensor:
@@ -77,6 +78,7 @@ class MarginLoss(nn.Module):
 
     def value_and_share(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples) -> tuple[Tensor, Tensor]:
         """Return the loss, and the share of triplets with an active pair. A self-paced boundary rises after it."""
+        triplets = as_triplets(triplets)
         positive_T, negative_T = pair_losses(embeddings_BD, triplets, self.boundaries(labels_B, triplets), self.margin)
         share = measure_share((positive_T > 0) | (negative_T > 0))
         if self.pace is not None and self.training and torch.is_grad_enabled():

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from pads.errors import UserError
 from pads.sampling.bins import BinDistribution, bin_distribution
-from pads.sampling.rules import Rule
-from pads.sampling.triplets import Tuples, triplet_statistics
+from pads.sampling.triplets import triplet_statistics
 
 
 class DrawnTriplets:
@@ -23,13 +22,15 @@ class DrawnTriplets:
 
     names = ("triplets", "below", "above", "positive_is_anchor", "negative_of_class", "distance")
 
-    def __init__(self, rule: Rule, device: torch.device) -> None:
+    def __init__(self, rule: object, device: torch.device) -> None:
         self.bins: BinDistribution = getattr(rule, "distribution", None) or bin_distribution()
         self.histogram_K = torch.zeros(self.bins.num_bins, device=device)
         self.counts = torch.zeros(len(self.names), device=device)
         self.losses = torch.zeros(3, dtype=torch.float64, device=device)  # steps, loss, share of triplets that cost
 
-    def add(self, loss: Tensor, share: Tensor, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples) -> None:
+    def add(
+        self, loss: Tensor, share: Tensor, embeddings_BD: Tensor, labels_B: Tensor, triplets: tuple[Tensor, ...]
+    ) -> None:
         """Add a step; `share` is that of triplets that cost something, nan if the loss does not say it."""
         drawn_K, counts = triplet_statistics(embeddings_BD, labels_B, triplets, self.bins)
         self.histogram_K += drawn_K
