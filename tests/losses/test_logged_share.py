@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from pads.config import Part, with_settings
-from pads.losses import LOSSES, MarginLoss, TripletLoss
+from pads.losses import LOSSES, MarginLoss, TripletLoss, value_and_share
 from pads.recipes import RECIPES
+from pads.sampling import DrawnTriplets, draw_triplets
+from pads.sampling.rules import Random
 from pads.train import train
 
 SETTINGS = [
@@ -91,3 +93,28 @@ def test_a_loss_that_does_not_say_its_share_logs_none(train_with):
     events = train_with(Mine)
     assert len(events) > 5
     assert all("violation_share" not in event and event["loss"] > 0 for event in events)
+
+
+@pytest.mark.parametrize(
+    "loss_fn",
+    [MarginLoss(8), MarginLoss(8, beta=0.6, rise=0.6, pace=0.05), TripletLoss()],
+    ids=["margin", "paced", "triplet"],
+)
+def test_a_step_of_our_losses_waits_for_nothing_on_the_host(batch, generator, loss_fn):
+    """So that a CUDA graph can hold it: no value is read, and no shape follows from values."""
+    asked = set()
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            asked.add(func.overloadpacket)
+            return func(*args, **(kwargs or {}))
+
+    embeddings, labels = batch
+    triplets, drawn = draw_triplets(*batch, Random(), generator=generator), DrawnTriplets(Random(), labels.device)
+    with Watch():
+        loss, share = value_and_share(loss_fn, embeddings.clone().requires_grad_(), labels, triplets)
+        loss.backward()
+        drawn.add(loss.detach(), share.detach(), embeddings, labels, triplets)
+    aten = torch.ops.aten
+    assert aten.relu in asked
+    assert not asked & {aten._local_scalar_dense, aten.nonzero, aten.masked_select, aten.unique_dim, aten._unique2}
