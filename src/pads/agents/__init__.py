@@ -8,7 +8,7 @@ from pads.agents.ppo import PPO
 from pads.agents.q_learning import QLearning
 from pads.agents.rainbow import Rainbow
 from pads.agents.reinforce import Reinforce
-from pads.agents.rewards import REWARD_FORMS, REWARDS, difference_reward, reward_level, reward_metrics, sign_reward
+from pads.agents.rewards import REWARDS, reward_level, reward_metrics, sign_reward
 from pads.agents.state import STATE_PARTS, TrainingState
 
 AGENTS: dict[str, Callable[..., Agent]] = {
@@ -26,7 +26,6 @@ __all__ = [
     "CRITIC_TARGETS",
     "PPO",
     "REWARDS",
-    "REWARD_FORMS",
     "STATE_PARTS",
     "Agent",
     "QLearning",
@@ -34,7 +33,6 @@ __all__ = [
     "Reinforce",
     "TrainingState",
     "Transition",
-    "difference_reward",
     "reward_level",
     "reward_metrics",
     "sign_reward",

@@ -39,15 +39,14 @@ class A2C:
         episode_length: int = 1,
         discount: float = 0.99,
         value_weight: float = 0.5,
-        entropy_bonus: float = 0.0,
         seed: int = 0,
     ) -> None:
         check_options(state_size=state_size, num_bins=num_bins, num_actions=num_actions, hidden_size=hidden_size)
         check_options(learning_rate=learning_rate, value_weight=value_weight, discount=discount)
-        check_options(critic_target=critic_target, episode_length=episode_length, entropy_bonus=entropy_bonus)
+        check_options(critic_target=critic_target, episode_length=episode_length)
         self.sizes = (state_size, num_bins)
         self.critic_target, self.episode_length = critic_target, episode_length
-        self.discount, self.value_weight, self.entropy_bonus = discount, value_weight, entropy_bonus
+        self.discount, self.value_weight = discount, value_weight
         self.generator = torch.Generator().manual_seed(seed)
         self.network = PolicyNetwork(state_size, num_bins, num_actions, hidden_size, seed=draw_seed(self.generator))
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=learning_rate)
@@ -90,8 +89,6 @@ class A2C:
             assert target_t == target_t, 'critic_target="metric" needs the transition\'s metric_t'
             critic_loss = value_loss(value_tm1, target_t)
             loss = policy_loss + self.value_weight * critic_loss
-            if self.entropy_bonus:
-                loss = loss - self.entropy_bonus * categorical_entropy(logits_KA).mean()
             losses.append(loss)
             logs.append(
                 {

@@ -26,11 +26,6 @@ def categorical_entropy(logits_KA: Tensor) -> Tensor:
     return -(log_probs_KA.exp() * log_probs_KA).sum(-1)
 
 
-def divergence(log_probs_KA: Tensor, logits_KA: Tensor) -> Tensor:
-    """kl_K = Σ_a π_acted(a|s) log(π_acted(a|s) / π(a|s)) of the policy that acted, by its log_probs, to another's logits."""
-    return (log_probs_KA.exp() * (log_probs_KA - logits_KA.log_softmax(-1))).sum(-1)
-
-
 def discounted_returns(rewards_t: Sequence[float], discount: float, value_t: float = 0.0) -> list[float]:
     """R_tm1 = r_t + discount R_t for each step of an episode; after the last R_t is value_t: V(s_t), or 0 at its end.
 

@@ -4,16 +4,11 @@ Dimensions: K bins, A actions, S state. Time: `_tm1` is when the actions were ta
 
 The old policy is not the one that acted: it is a copy made every few updates (PADS, Algorithm 1), so the clipped ratio
 is no importance weight; it keeps a bin from moving far between two copies.
-
-Two options hold the policy back (docs/agents.md): `entropy_bonus`, and `trust`, which is about the policies that did act.
-With one step of gradient per action the last of them is still the current one, whose divergence and its gradient are 0; so
-the agent remembers the last `trust_window` states it acted in, and by what probabilities.
 """
 
 from __future__ import annotations
 
 import copy
-from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,7 +22,6 @@ from pads.agents.objectives import (
     chosen_log_probs,
     clipped_policy_loss,
     discounted_returns,
-    divergence,
     moving_average,
     share_clipped,
     value_loss,
@@ -54,18 +48,13 @@ class PPO:
         discount: float = 0.99,
         value_weight: float = 0.5,
         average_rate: float = 0.05,
-        entropy_bonus: float = 0.0,
-        trust: float = 0.0,
-        trust_window: int = 20,
         seed: int = 0,
     ) -> None:
         check_options(state_size=state_size, num_bins=num_bins, num_actions=num_actions, hidden_size=hidden_size)
         check_options(learning_rate=learning_rate, value_weight=value_weight, average_rate=average_rate)
         check_options(baseline=baseline, critic_target=critic_target, discount=discount, episode_length=episode_length)
         check_options(clip=clip, old_policy_every=old_policy_every)
-        check_options(entropy_bonus=entropy_bonus, trust=trust, trust_window=trust_window)
         self.clip, self.old_policy_every = clip, old_policy_every
-        self.entropy_bonus, self.trust = entropy_bonus, trust
         self.sizes = (state_size, num_bins)
         self.baseline, self.critic_target, self.episode_length = baseline, critic_target, episode_length
         self.discount, self.value_weight, self.average_rate = discount, value_weight, average_rate
@@ -75,15 +64,12 @@ class PPO:
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=learning_rate)
         self.average_reward: float | None = None
         self.episode: list[Transition] = []
-        self.acted: deque[tuple[Tensor, Tensor]] = deque(maxlen=trust_window)  # states and log π_acted(a|s) in them
         self.num_updates = 0
 
     @torch.no_grad()
     def act(self, state_S: Tensor) -> Tensor:
         """actions_K, drawn from the current policy."""
         logits_KA, _ = self.network(state_S)
-        if self.trust:
-            self.acted.append((state_S, logits_KA.log_softmax(-1)))
         return torch.multinomial(logits_KA.softmax(-1), 1, generator=self.generator).squeeze(-1)
 
     @torch.no_grad()
@@ -136,20 +122,9 @@ class PPO:
                 critic_loss = value_loss(value_tm1, target_t)
                 log["value_loss"] = critic_loss.item()
                 loss = loss + self.value_weight * critic_loss
-            if self.entropy_bonus:
-                loss = loss - self.entropy_bonus * categorical_entropy(logits_KA).mean()
             losses.append(loss)
             logs.append(log)
-        loss, log = torch.stack(losses).mean(), mean_log(logs)
-        if self.acted:
-            moved = self._moved()
-            loss, log = loss + self.trust * moved, {**log, "divergence": moved.item()}
-        return loss, log
-
-    def _moved(self) -> Tensor:
-        """The mean divergence, over the bins and the states remembered, of the policies that acted from the current one."""
-        states_TS, log_probs_TKA = map(torch.stack, zip(*self.acted, strict=True))
-        return divergence(log_probs_TKA, self.network(states_TS)[0]).mean()
+        return torch.stack(losses).mean(), mean_log(logs)
 
     @torch.no_grad()
     def _value_after(self, last: Transition) -> float:
@@ -168,13 +143,11 @@ class PPO:
             "average_reward": self.average_reward or 0.0,
             "num_updates": self.num_updates,
             **({"episode": pack_transitions(self.episode, *self.sizes)} if self.episode_length > 1 else {}),
-            **({"acted": [list(each) for each in self.acted]} if self.trust else {}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a saved state."""
-        optional = {"acted"}  # a carried policy may begin to be held back, or no longer be
-        if state.keys() - optional != self.state_dict().keys() - optional:
+        if state.keys() != self.state_dict().keys():
             raise UserError("the saved policy is of another kind of agent; choose the agent it was trained with")
         load_weights(self.network, state["network"])
         load_weights(self.old_network, state["old_network"])
@@ -183,8 +156,3 @@ class PPO:
         self.num_updates = state["num_updates"]
         self.episode = unpack_transitions(state["episode"]) if self.episode_length > 1 else []
         self.average_reward = state["average_reward"] if self.num_updates else None
-        self.acted.clear()
-        if self.trust:
-            self.acted.extend(
-                (state_S.clone(), log_probs_KA.clone()) for state_S, log_probs_KA in state.get("acted", [])
-            )

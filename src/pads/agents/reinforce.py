@@ -42,17 +42,14 @@ class Reinforce:
         discount: float = 0.99,
         value_weight: float = 0.5,
         average_rate: float = 0.05,
-        entropy_bonus: float = 0.0,
         seed: int = 0,
     ) -> None:
         check_options(state_size=state_size, num_bins=num_bins, num_actions=num_actions, hidden_size=hidden_size)
         check_options(learning_rate=learning_rate, value_weight=value_weight, average_rate=average_rate)
         check_options(baseline=baseline, critic_target=critic_target, discount=discount, episode_length=episode_length)
-        check_options(entropy_bonus=entropy_bonus)
         self.sizes = (state_size, num_bins)
         self.baseline, self.critic_target, self.episode_length = baseline, critic_target, episode_length
         self.discount, self.value_weight, self.average_rate = discount, value_weight, average_rate
-        self.entropy_bonus = entropy_bonus
         self.generator = torch.Generator().manual_seed(seed)
         self.network = PolicyNetwork(state_size, num_bins, num_actions, hidden_size, seed=draw_seed(self.generator))
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=learning_rate)
@@ -111,8 +108,6 @@ class Reinforce:
                 critic_loss = value_loss(value_tm1, target_t)
                 log["value_loss"] = critic_loss.item()
                 loss = loss + self.value_weight * critic_loss
-            if self.entropy_bonus:
-                loss = loss - self.entropy_bonus * categorical_entropy(logits_KA).mean()
             losses.append(loss)
             logs.append(log)
         return torch.stack(losses).mean(), mean_log(logs)

@@ -6,7 +6,6 @@ Dimensions: K bins, S state. A policy that adapts rho too has K + 1 heads: the l
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pads.agents import AGENTS, Transition
-from pads.agents.rewards import CHANGES_KEPT, REWARD_FORMS, REWARDS, reward_level
+from pads.agents.rewards import REWARDS, reward_level, sign_reward
 from pads.agents.state import TrainingState
 from pads.config import call, lookup
 from pads.errors import UserError
@@ -45,7 +44,6 @@ class LearnedCurriculum:
         recall_at: Sequence[int] = (1, 2, 4, 8),
         dim: int = 128,
         reward: str = "recall@1+nmi",
-        reward_form: str = "sign",
         adapt_rho: bool = False,
         policy: str | None = None,
         freeze: bool = False,
@@ -57,8 +55,7 @@ class LearnedCurriculum:
         multipliers: {alpha, 1, beta}, the actions of each bin.
         state, history, averages: the composition of the training state s.
         dim: D of the embedding.
-        reward: e of Eq. 3: "recall@1+nmi", "recall@1", "nmi" or "soft-recall".
-        reward_form: "sign" of the change of e, or "difference": the change against the earlier ones, in their spread.
+        reward: e of Eq. 3: "recall@1+nmi", "recall@1" or "nmi".
         adapt_rho: the policy adapts the share of flipped triplets too, which starts at bins.rho.
         policy: a run folder whose trained policy this one starts from; with freeze, it stays as it is.
         """
@@ -75,9 +72,6 @@ class LearnedCurriculum:
             recall_at=tuple(recall_at),
         )
         self.reward = reward
-        self.reward_form = reward_form
-        self.form_reward = lookup(REWARD_FORMS, reward_form, "reward_form")
-        self.changes: deque[float] = deque(maxlen=CHANGES_KEPT)
         reward_metrics = lookup(REWARDS, reward, "reward")
         self.metrics: tuple[str, ...] = tuple(dict.fromkeys((*self.state.metrics, *reward_metrics)))
         self.agent = call(
@@ -122,9 +116,7 @@ class LearnedCurriculum:
         state_t = self.state.observe(metrics, self.adapted, progress)
         log: dict[str, Any] = {"reward": None}
         if self.previous is not None:
-            change_t = level_t - self.previous["level"]
-            reward_t = self.form_reward(change_t, self.changes)
-            self.changes.append(change_t)
+            reward_t = sign_reward(level_t - self.previous["level"])
             metric_t = level_t / len(REWARDS[self.reward])  # the authors' critic sees the mean of the metrics
             transition = Transition(self.previous["state"], self.previous["actions"], reward_t, state_t, metric_t)
             log = {"reward": reward_t, **({} if self.freeze else self.agent.learn(transition))}
@@ -158,7 +150,6 @@ class LearnedCurriculum:
             "agent": self.agent.state_dict(),
             "previous": self.previous,
             **({"rho": self.distribution.rho} if self.adapt_rho else {}),
-            **({"changes": list(self.changes)} if self.reward_form != "sign" else {}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -167,8 +158,6 @@ class LearnedCurriculum:
         self.state.load_state_dict(state["state"])
         self.agent.load_state_dict(state["agent"])
         self.previous = state["previous"]
-        self.changes.clear()
-        self.changes.extend(state.get("changes", []))
 
 
 def make_rule(options: Mapping[str, Any], dim: int) -> BinRule:
