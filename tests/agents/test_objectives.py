@@ -8,15 +8,26 @@ import torch
 from pads.agents.objectives import (
     categorical_entropy,
     chosen_log_probs,
+    chosen_values,
     clipped_policy_loss,
     discounted_returns,
+    double_values,
+    epsilon_greedy,
+    importance_weights,
+    linear_schedule,
     moving_average,
     policy_gradient_loss,
+    priority_probabilities,
+    q_targets,
     share_clipped,
+    td_loss,
     value_loss,
 )
 
 torch.set_num_threads(1)
+
+
+# -- policy gradient ---------------------------------------------------------------------------------------------------
 
 
 def test_log_probability_of_a_chosen_action_is_the_log_of_its_softmax():
@@ -128,3 +139,56 @@ def test_at_ratio_one_the_clipped_loss_has_the_gradient_of_the_policy_gradient(g
 
 def test_value_loss_is_the_squared_error():
     assert value_loss(torch.tensor(0.5), -1.0).item() == pytest.approx(2.25)
+
+
+# -- action values -----------------------------------------------------------------------------------------------------
+
+
+def test_targets_and_loss_of_two_bins_worked_out_by_hand():
+    q_BKA = torch.tensor([[[1.0, 2.0, 3.0], [0.0, 0.0, 4.0]]])
+    q_BK = chosen_values(q_BKA, torch.tensor([[1, 2]]))
+    assert q_BK.tolist() == [[2.0, 4.0]]
+    # 1 + 0.5 · 6 = 4 and 1 + 0.5 · 2 = 2, so the errors are 2 and -2, and the mean of their squares 4.
+    targets_BK = q_targets(torch.tensor([1.0]), torch.tensor([0.5]), torch.tensor([[6.0, 2.0]]))
+    assert targets_BK.tolist() == [[4.0, 2.0]]
+    assert td_loss(targets_BK - q_BK, torch.ones(1)).item() == 4.0
+
+
+def test_weights_of_the_loss_count_each_experience_by_its_own():
+    # Means over bins: (1 + 9) / 2 = 5 and 4; (1 · 5 + 0.5 · 4) / 2 = 3.5.
+    errors_BK = torch.tensor([[1.0, -3.0], [2.0, 2.0]])
+    assert td_loss(errors_BK, torch.tensor([1.0, 0.5])).item() == 3.5
+
+
+def test_epsilon_greedy_takes_the_best_but_for_its_share_of_chance():
+    probs_KA = epsilon_greedy(torch.tensor([[0.0, 5.0, 1.0], [2.0, 1.0, 0.0]]), 0.3)
+    torch.testing.assert_close(probs_KA, torch.tensor([[0.1, 0.8, 0.1], [0.8, 0.1, 0.1]]))
+    assert epsilon_greedy(torch.tensor([[0.0, 5.0]]), 0.0).tolist() == [[0.0, 1.0]]
+
+
+def test_a_schedule_goes_straight_from_its_start_to_its_end_and_stays():
+    values = [linear_schedule(1.0, 0.2, 4, step) for step in (0, 1, 2, 4, 9)]
+    assert values == pytest.approx([1.0, 0.8, 0.6, 0.2, 0.2])
+
+
+def test_probabilities_and_importance_weights_worked_out_by_hand():
+    # Roots of 1, 4 and 9 are 1, 2 and 3: sixths.
+    probs_N = priority_probabilities(torch.tensor([1.0, 4.0, 9.0]), 0.5)
+    torch.testing.assert_close(probs_N, torch.tensor([1.0, 2.0, 3.0]) / 6)
+    # 1 / (3 · P) = 2, 1 and 2/3; over the largest: 1, 1/2, 1/3. With an exponent of 1/2, their roots.
+    torch.testing.assert_close(importance_weights(probs_N, 3, 1.0), torch.tensor([1.0, 1 / 2, 1 / 3]))
+    torch.testing.assert_close(importance_weights(probs_N, 3, 0.5), torch.tensor([1.0, 1 / 2, 1 / 3]).sqrt())
+    assert importance_weights(probs_N, 3, 0.0).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_with_full_correction_a_weighted_draw_has_the_plain_mean():
+    values_N, probs_N = torch.tensor([1.0, 10.0, 4.0]), priority_probabilities(torch.tensor([1.0, 4.0, 9.0]), 1.0)
+    weights_N = importance_weights(probs_N, 3, 1.0)
+    expectation = (probs_N * weights_N * values_N).sum() / (probs_N * weights_N).sum()
+    assert expectation.item() == pytest.approx(5.0)
+
+
+def test_double_values_take_the_action_of_one_network_and_the_value_of_the_other():
+    q_KA, target_q_KA = torch.tensor([[1.0, 2.0], [5.0, 4.0]]), torch.tensor([[7.0, 6.0], [3.0, 9.0]])
+    assert double_values(q_KA, target_q_KA).tolist() == [6.0, 3.0]
+    assert double_values(target_q_KA, target_q_KA).tolist() == [7.0, 9.0]  # the plain maximum

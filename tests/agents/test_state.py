@@ -10,10 +10,7 @@ from pads.errors import UserError
 
 torch.set_num_threads(1)
 
-METRICS = {
-    "recall@1": 0.1, "recall@2": 0.2, "recall@4": 0.4, "recall@8": 0.8, "intra": 0.3, "inter": 0.7, "nmi": 0.5,
-    "soft-recall": 0.6,
-}  # fmt: skip
+METRICS = {"recall@1": 0.1, "recall@2": 0.2, "recall@4": 0.4, "recall@8": 0.8, "intra": 0.3, "inter": 0.7, "nmi": 0.5}
 
 
 def test_state_of_the_paper_has_198_entries():
@@ -93,12 +90,11 @@ def test_metrics_beyond_the_composition_are_left_aside():
     assert torch.equal(state.observe(METRICS, torch.ones(1), 0.0)[:-2], torch.full((24,), 0.5))
 
 
-@pytest.mark.parametrize("composition", [("nmi",), ("nmi", "fall")])
-def test_saved_state_continues_the_same(composition):
+def test_saved_state_continues_the_same():
     def observe(state, step):
         return state.observe({"nmi": step % 17 / 7}, torch.ones(1), step / 50)
 
-    state, resumed = TrainingState(composition, num_bins=1), TrainingState(composition, num_bins=1)
+    state, resumed = TrainingState(("nmi",), num_bins=1), TrainingState(("nmi",), num_bins=1)
     for step in range(40):
         observe(state, step)
     saved = json.loads(json.dumps(state.state_dict()))
@@ -126,8 +122,6 @@ def test_unknown_part_is_refused_with_the_right_names():
     [
         ((), {}, "empty"),
         (("nmi", "nmi"), {}, "twice"),
-        (("fall",), {}, "name recall, nmi or soft-recall too"),
-        (("distances", "fall"), {}, "name recall, nmi or soft-recall too"),
         (("nmi",), {"history": 0}, "at least 1"),
         (("nmi",), {"history": 2.5}, "whole numbers"),
         (("nmi",), {"averages": (2, 0)}, "at least 1"),
@@ -154,49 +148,8 @@ def test_metric_that_is_not_finite_is_named_before_it_spoils_the_policy(value):
     assert state.state_dict() == {"observed": []}
 
 
-@pytest.mark.parametrize("part", [part for part in STATE_PARTS if part != "fall"])
+@pytest.mark.parametrize("part", STATE_PARTS)
 def test_every_part_can_stand_alone(part):
     state = TrainingState((part,), num_bins=3)
     assert state.metrics == STATE_PARTS[part]
     assert state.observe(METRICS, torch.ones(3) / 3, 0.0).shape == (state.size,)
-
-
-# -- the fall ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_fall_is_the_share_of_the_way_from_the_worst_to_the_best_that_was_lost_and_how_long_ago_the_best_was():
-    state = TrainingState(("nmi", "fall"), history=1, averages=(), num_bins=1)
-    seen = []
-    for step, nmi in enumerate([0.5, 0.25, 0.75, 0.625, 0.0, 0.75, 0.75, 0.5]):
-        seen.append(state.observe({"nmi": nmi}, torch.ones(1), step / 8)[1:3].tolist())
-    assert [fall for fall, _ in seen] == [0, 1, 0, 0.25, 1, 0, 0, pytest.approx(1 / 3)]
-    assert [since for _, since in seen] == [0, 1 / 8, 0, 1 / 8, 2 / 8, 0, 0, 1 / 8]
-
-
-@pytest.mark.parametrize("length", [5, 60])
-def test_falls_are_those_of_a_naive_record_of_everything_also_beyond_the_history(length):
-    state = TrainingState(("nmi", "fall", "recall"), history=2, averages=(3,), num_bins=1, recall_at=(1,))
-    generator, record = torch.Generator().manual_seed(0), []
-    for step in range(length):
-        record.append(torch.rand(2, generator=generator, dtype=torch.float64).tolist())
-        state_S = state.observe(dict(zip(("nmi", "recall@1"), record[-1], strict=True)), torch.ones(1), step / length)
-        columns = list(zip(*record, strict=True))
-        falls = [(max(past) - past[-1]) / ((max(past) - min(past)) or 1.0) for past in columns]
-        since = [(step - past.index(max(past))) / length for past in columns]
-        assert state_S[6:10].tolist() == pytest.approx([*falls, *since], abs=1e-7)
-
-
-def test_the_distances_have_no_best_and_do_not_fall():
-    state = TrainingState(("distances", "nmi", "fall"), history=1, averages=(), num_bins=2)
-    assert state.falling == ("nmi",)
-    assert state.size == 3 + 2 + 2 + 1
-    assert state.observe(METRICS, torch.ones(2) / 2, 0.5).shape == (state.size,)
-
-
-def test_without_the_fall_the_state_is_what_it_was():
-    plain, falling = (TrainingState(parts, num_bins=3) for parts in (("nmi", "recall"), ("nmi", "recall", "fall")))
-    for step in range(30):
-        metrics = {name: (value + step * 0.37) % 1 for name, value in METRICS.items()}
-        without, having = (state.observe(metrics, torch.ones(3) / 3, step / 30) for state in (plain, falling))
-        assert torch.equal(torch.cat([having[:-14], having[-4:]]), without)
-    assert plain.state_dict().keys() == {"observed"}

@@ -2,39 +2,36 @@
 
 from collections.abc import Callable
 
-from pads.agents.a2c import A2C
 from pads.agents.agent import BASELINES, CRITIC_TARGETS, Agent, Transition
-from pads.agents.ppo import PPO
-from pads.agents.q_learning import QLearning
-from pads.agents.rainbow import Rainbow
-from pads.agents.reinforce import Reinforce
-from pads.agents.rewards import REWARD_FORMS, REWARDS, difference_reward, reward_level, reward_metrics, sign_reward
+from pads.agents.policy_gradient import PolicyGradient, a2c, ppo, reinforce
+from pads.agents.rewards import REWARDS, reward_level, reward_metrics, sign_reward
 from pads.agents.state import STATE_PARTS, TrainingState
+from pads.agents.value_based import ValueBased, q_learning, rainbow
 
 AGENTS: dict[str, Callable[..., Agent]] = {
-    "ppo": PPO,
-    "reinforce": Reinforce,
-    "a2c": A2C,
-    "q-learning": QLearning,
-    "rainbow": Rainbow,
+    "ppo": ppo,
+    "reinforce": reinforce,
+    "a2c": a2c,
+    "q-learning": q_learning,
+    "rainbow": rainbow,
 }
 
 __all__ = [
-    "A2C",
     "AGENTS",
     "BASELINES",
     "CRITIC_TARGETS",
-    "PPO",
     "REWARDS",
-    "REWARD_FORMS",
     "STATE_PARTS",
     "Agent",
-    "QLearning",
-    "Rainbow",
-    "Reinforce",
+    "PolicyGradient",
     "TrainingState",
     "Transition",
-    "difference_reward",
+    "ValueBased",
+    "a2c",
+    "ppo",
+    "q_learning",
+    "rainbow",
+    "reinforce",
     "reward_level",
     "reward_metrics",
     "sign_reward",

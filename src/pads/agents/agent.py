@@ -33,19 +33,19 @@ class Agent(Protocol):
     """Proposes one action per bin and learns from the reward that follows."""
 
     def act(self, state_S: Tensor) -> Tensor:
-        """actions_K, int64 in 0..A-1, each bin drawn from its own categorical distribution."""
+        """Return actions_K, int64 in 0..A-1, each bin drawn from its own categorical distribution."""
         ...
 
     def learn(self, transition: Transition) -> dict[str, float]:
-        """Learns from one policy iteration; returns what to log, nothing within an episode, at whose end it learns."""
+        """Learn from one policy iteration and return what to log: nothing within an episode, at whose end it learns."""
         ...
 
     def entropy(self, state_S: Tensor) -> Tensor:
-        """entropy_K: the entropy of the policy in each bin, in nats."""
+        """Return entropy_K, the entropy of the policy in each bin, in nats."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to continue bit for bit, as nested dicts of tensors and plain numbers."""
+        """Return all that is needed to continue bit for bit, as nested dicts of tensors and plain numbers."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -54,12 +54,12 @@ class Agent(Protocol):
 
 
 def follows(transition: Transition, transitions: Sequence[Transition]) -> bool:
-    """Whether it goes on where they end; it does not in the first transition of a run with another run's policy."""
+    """Say whether it begins where they end; the first one of a run with another run's policy does not."""
     return not transitions or torch.equal(transitions[-1].state_t, transition.state_tm1)
 
 
 def pack_transitions(transitions: Sequence[Transition], state_size: int, num_bins: int) -> dict[str, Tensor]:
-    """Transitions as tensors, for a state_dict; there may be none."""
+    """Return the transitions as tensors, for a state_dict; there may be none."""
     return {
         "state_tm1": torch.cat([torch.empty(0, state_size), *(t.state_tm1[None] for t in transitions)]),
         "actions_tm1": torch.cat([torch.empty(0, num_bins).long(), *(t.actions_tm1[None] for t in transitions)]),
@@ -70,14 +70,14 @@ def pack_transitions(transitions: Sequence[Transition], state_size: int, num_bin
 
 
 def unpack_transitions(packed: Mapping[str, Tensor]) -> list[Transition]:
-    """The transitions that `pack_transitions` packed."""
+    """Return the transitions that `pack_transitions` packed."""
     columns = {name: packed[name].clone() for name in Transition._fields}
     numbers = {name: columns[name].tolist() for name in ("reward_t", "metric_t")}
     return [Transition(*row) for row in zip(*{**columns, **numbers}.values(), strict=True)]
 
 
-def mean_log(logs: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean of what was logged for each transition."""
+def average_logs(logs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of what was logged for each transition."""
     return {name: reduce(add, (log[name] for log in logs)) / len(logs) for name in logs[0]}
 
 
@@ -110,9 +110,6 @@ _ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "learning_rate": (_number(above=0), "a number above 0"),
     "clip": (_number(above=0), "a number above 0"),
     "value_weight": (_number(at_least=0), "a number of at least 0"),
-    "entropy_bonus": (_number(at_least=0), "a number of at least 0"),
-    "trust": (_number(at_least=0), "a number of at least 0"),
-    "trust_window": _COUNT,
     "discount": (_number(at_least=0, at_most=1), "a number from 0 to 1"),
     "epsilon_start": (_number(at_least=0, at_most=1), "a number from 0 to 1"),
     "epsilon_end": (_number(at_least=0, at_most=1), "a number from 0 to 1"),
@@ -122,12 +119,14 @@ _ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "average_rate": (_number(above=0, at_most=1), "a number above 0 and at most 1"),
     "baseline": _one_of(*BASELINES),
     "critic_target": _one_of(*CRITIC_TARGETS),
+    "seed": (lambda value: isinstance(value, int), "a whole number"),
 }
 
 
-def check_options(**options: Any) -> None:
-    """Refuse an option of an agent that has no meaning."""
+def check_options(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options of an agent; refuse one that has no meaning."""
     for name, value in options.items():
         is_allowed, description = _ALLOWED[name]
         if not is_allowed(value):
             raise UserError(f"the agent's {name} must be {description}, not {value!r}")
+    return options

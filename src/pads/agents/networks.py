@@ -21,12 +21,12 @@ class PolicyNetwork(nn.Module):
         self.shape = (num_bins, num_actions)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed the GPUs too, which are not forked
-            self.trunk = two_layers(state_size, hidden_size)
+            self.trunk = make_trunk(state_size, hidden_size)
             self.policy = nn.Linear(hidden_size, num_bins * num_actions)
             self.value = nn.Linear(hidden_size, 1)
 
     def forward(self, state_S: Tensor) -> tuple[Tensor, Tensor]:
-        """logits_KA and the value V(s), a scalar."""
+        """Return logits_KA and the value V(s), a scalar."""
         hidden_H = self.trunk(state_S)
         return self.policy(hidden_H).unflatten(-1, self.shape), self.value(hidden_H).squeeze(-1)
 
@@ -39,15 +39,16 @@ class QNetwork(nn.Module):
         self.shape = (num_bins, num_actions)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            self.trunk = two_layers(state_size, hidden_size)
+            self.trunk = make_trunk(state_size, hidden_size)
             self.values = nn.Linear(hidden_size, num_bins * num_actions)
 
     def forward(self, state_S: Tensor) -> Tensor:
-        """q_KA: Q(s, k, a)."""
+        """Return q_KA, Q(s, k, a)."""
         return self.values(self.trunk(state_S)).unflatten(-1, self.shape)
 
 
-def two_layers(state_size: int, hidden_size: int) -> nn.Sequential:
+def make_trunk(state_size: int, hidden_size: int) -> nn.Sequential:
+    """Return two hidden layers with ReLU."""
     return nn.Sequential(
         nn.Linear(state_size, hidden_size),
         nn.ReLU(),
@@ -57,7 +58,7 @@ def two_layers(state_size: int, hidden_size: int) -> nn.Sequential:
 
 
 def draw_seed(generator: torch.Generator) -> int:
-    """A seed for another stream, so that weights and actions do not come from the same numbers."""
+    """Draw a seed for another stream, so that weights and actions do not come from the same numbers."""
     return int(torch.randint(2**62, (), generator=generator))
 
 
@@ -74,7 +75,7 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
 
 def adam_state(optimiser: torch.optim.Adam) -> dict[str, dict[str, Tensor]]:
-    """Adam's moments for each parameter, by its position; zeros, which is how Adam begins, where it has no step yet."""
+    """Return Adam's moments of each parameter by its position; before its first step they are zeros, as Adam begins."""
     return {
         str(position): {
             "step": state["step"].clone() if state else torch.zeros(()),

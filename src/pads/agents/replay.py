@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pads.agents.objectives import draw_probabilities
+from pads.agents.objectives import priority_probabilities
 
 
 class Experiences(NamedTuple):
@@ -38,25 +38,27 @@ class Replay:
         return len(self.priorities_N)
 
     def add(self, state_tm1: Tensor, actions_tm1: Tensor, return_: float, discount: float, state_t: Tensor) -> None:
-        """The oldest makes room. The new one gets the highest priority there is, so that it will soon be seen."""
+        """Add one with the highest priority there is, so that it is soon drawn; the oldest makes room."""
         new = (state_tm1, actions_tm1, torch.tensor(return_), torch.tensor(discount), state_t)
-        self.experiences = Experiences(*map(self._appended, self.experiences, new))
+        self.experiences = Experiences(*map(self._append, self.experiences, new))
         highest = self.priorities_N.max() if len(self) else torch.tensor(1.0)
-        self.priorities_N = self._appended(self.priorities_N, highest)
+        self.priorities_N = self._append(self.priorities_N, highest)
 
-    def _appended(self, column: Tensor, value: Tensor) -> Tensor:
+    def _append(self, column: Tensor, value: Tensor) -> Tensor:
         return torch.cat([column, value[None]])[-self.size :]
 
     def draw(self, num: int, generator: torch.Generator, exponent: float = 0.0) -> tuple[Tensor, Tensor]:
-        """positions_B, drawn with replacement and probability ∝ priority^exponent, and their probabilities probs_B."""
-        probs_N = draw_probabilities(self.priorities_N, exponent)
+        """Draw positions_B with replacement and probability ∝ priority^exponent; return them and their probs_B."""
+        probs_N = priority_probabilities(self.priorities_N, exponent)
         positions_B = torch.multinomial(probs_N, num, replacement=True, generator=generator)
         return positions_B, probs_N[positions_B]
 
     def at(self, positions_B: Tensor) -> Experiences:
+        """Return the experiences at these positions."""
         return Experiences(*(column[positions_B] for column in self.experiences))
 
     def prioritise(self, positions_B: Tensor, priorities_B: Tensor) -> None:
+        """Give the experiences at these positions new priorities."""
         self.priorities_N[positions_B] = priorities_B
 
     def state_dict(self) -> dict[str, Tensor]:

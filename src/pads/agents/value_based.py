@@ -1,9 +1,14 @@
-"""Q-learning with the two parts of Rainbow (Hessel et al. 2018) that PADS names: prioritised replay and 2-step returns.
+"""Q-learning (Watkins 1989; Mnih et al. 2015) and Rainbow (Hessel et al. 2018): one agent, `ValueBased`.
+
+Rainbow has the two extensions that PADS names, prioritised replay and 2-step returns. Without them it is Q-learning with
+a target network and uniform replay.
+
+A^K joint actions are too many for a value each. As with independent learners, each bin has values of its own, for
+which the actions of all other bins are part of the world: they share the state and the reward. An experience has one
+priority, the mean TD error of its bins.
 
 Dimensions: B batch, K bins, A actions, S state. Time: `_tm1` is when the actions were taken, `_t` one policy iteration
 later, or `return_steps` later in what is remembered.
-
-As in q_learning.py each bin has values of its own; an experience has one priority, the mean TD error of its bins.
 """
 
 from __future__ import annotations
@@ -33,8 +38,53 @@ from pads.errors import UserError
 LEAST_PRIORITY = 1e-6  # else what was once predicted exactly would never be drawn again
 
 
-class Rainbow:
-    """One step of Adam on the TD errors of what is worth remembering for every new transition; ε-greedy in each bin."""
+def q_learning(
+    state_size: int,
+    num_bins: int,
+    num_actions: int,
+    *,
+    hidden_size: int = 128,
+    learning_rate: float = 0.001,
+    discount: float = 0.9,
+    target_every: int = 10,
+    buffer_size: int = 1000,
+    batch_size: int = 32,
+    epsilon_start: float = 1.0,
+    epsilon_end: float = 0.05,
+    epsilon_steps: int = 100,
+    seed: int = 0,
+) -> ValueBased:
+    """Make the paper's "Q-Learn"."""
+    return ValueBased(**check_options(locals()))
+
+
+def rainbow(
+    state_size: int,
+    num_bins: int,
+    num_actions: int,
+    *,
+    hidden_size: int = 128,
+    learning_rate: float = 0.001,
+    discount: float = 0.9,
+    return_steps: int = 2,
+    double: bool = False,
+    target_every: int = 10,
+    buffer_size: int = 1000,
+    batch_size: int = 32,
+    priority_exponent: float = 0.5,
+    importance_start: float = 0.4,
+    importance_steps: int = 400,
+    epsilon_start: float = 1.0,
+    epsilon_end: float = 0.05,
+    epsilon_steps: int = 100,
+    seed: int = 0,
+) -> ValueBased:
+    """Make the paper's "Q-Learn, PR/2-Step"."""
+    return ValueBased(**check_options(locals()))
+
+
+class ValueBased:
+    """Takes one step of Adam on a batch of what it remembers for every new transition; ε-greedy in each bin."""
 
     def __init__(
         self,
@@ -42,28 +92,22 @@ class Rainbow:
         num_bins: int,
         num_actions: int,
         *,
-        hidden_size: int = 128,
-        learning_rate: float = 0.001,
-        discount: float = 0.9,
-        return_steps: int = 2,
+        hidden_size: int,
+        learning_rate: float,
+        discount: float,
+        target_every: int,
+        buffer_size: int,
+        batch_size: int,
+        epsilon_start: float,
+        epsilon_end: float,
+        epsilon_steps: int,
+        return_steps: int = 1,
         double: bool = False,
-        target_every: int = 10,
-        buffer_size: int = 1000,
-        batch_size: int = 32,
-        priority_exponent: float = 0.5,
-        importance_start: float = 0.4,
-        importance_steps: int = 400,
-        epsilon_start: float = 1.0,
-        epsilon_end: float = 0.05,
-        epsilon_steps: int = 100,
-        seed: int = 0,
+        priority_exponent: float = 0.0,
+        importance_start: float = 1.0,
+        importance_steps: int = 1,
+        seed: int,
     ) -> None:
-        check_options(state_size=state_size, num_bins=num_bins, num_actions=num_actions, hidden_size=hidden_size)
-        check_options(learning_rate=learning_rate, discount=discount, return_steps=return_steps, double=double)
-        check_options(target_every=target_every, buffer_size=buffer_size, batch_size=batch_size)
-        check_options(priority_exponent=priority_exponent)
-        check_options(importance_start=importance_start, importance_steps=importance_steps)
-        check_options(epsilon_start=epsilon_start, epsilon_end=epsilon_end, epsilon_steps=epsilon_steps)
         self.sizes = (state_size, num_bins)
         self.discount, self.return_steps, self.double = discount, return_steps, double
         self.target_every, self.batch_size, self.priority_exponent = target_every, batch_size, priority_exponent
@@ -83,17 +127,17 @@ class Rainbow:
 
     @torch.no_grad()
     def act(self, state_S: Tensor) -> Tensor:
-        """actions_K: in each bin the best one, or, with probability ε, any."""
+        """Draw actions_K: in each bin the best one, or, with probability ε, any."""
         probs_KA = epsilon_greedy(self.network(state_S), self.epsilon)
         return torch.multinomial(probs_KA, 1, generator=self.generator).squeeze(-1)
 
     @torch.no_grad()
     def entropy(self, state_S: Tensor) -> Tensor:
-        """entropy_K of how it acts, in nats: it depends on ε alone."""
+        """Return entropy_K of how it acts, in nats: it depends on ε alone."""
         return torch.special.entr(epsilon_greedy(self.network(state_S), self.epsilon)).sum(-1)
 
     def learn(self, transition: Transition) -> dict[str, float]:
-        """One gradient step on a batch of what is remembered; every `target_every` steps the target catches up."""
+        """Take one gradient step on a batch of what is remembered; every `target_every` steps, copy the target."""
         self._remember(transition)
         log = {"epsilon": self.epsilon, "policy_entropy": self.entropy(transition.state_tm1).mean().item()}
         if not len(self.replay):  # the first transitions wait for the rewards that follow
@@ -120,7 +164,7 @@ class Rainbow:
             while self.unfinished:
                 self._keep_oldest()
         self.unfinished = [*self.unfinished, transition]
-        if len(self.unfinished) == self.return_steps:
+        while len(self.unfinished) >= self.return_steps:  # several where a saved policy had more steps
             self._keep_oldest()
 
     def _keep_oldest(self) -> None:
@@ -131,7 +175,7 @@ class Rainbow:
         self.unfinished = self.unfinished[1:]
 
     def _errors(self, positions_B: Tensor) -> tuple[Tensor, Tensor]:
-        """The TD errors errors_BK, and the values q_BK that were in error."""
+        """Return the TD errors errors_BK, and the values q_BK that were in error."""
         batch = self.replay.at(positions_B)
         q_BK = chosen_values(self.network(batch.state_tm1_NS), batch.actions_tm1_NK)
         with torch.no_grad():
@@ -141,7 +185,7 @@ class Rainbow:
         return q_targets(batch.return_N, batch.discount_N, value_BK) - q_BK, q_BK
 
     def state_dict(self) -> dict[str, Any]:
-        """Both networks, Adam's moments, the random stream, the memory: a copy, which later learning leaves alone."""
+        """Return a copy of both networks, Adam's moments, the random stream and the memory."""
         return {
             "network": copy.deepcopy(dict(self.network.state_dict())),
             "target_network": copy.deepcopy(dict(self.target_network.state_dict())),
