@@ -44,9 +44,9 @@ class Claim:
 class Evidence:
     """The studies of one data set that lie below a folder, as `pads study` or `results/` has them.
 
-    A study.json names the study, its base and its data. In `results/` it may also say under which name an arm stands in
-    seeds.csv ("arms": {"pads": "cub200-margin-pads"}, with "FOLDER/" before it if that is another folder), and in which
-    words the setting differs from the base ("setting").
+    A study.json names the study, its base and its data. In `results/` it may also name the arms that it has, as they stand
+    in seeds.csv ("arms": {"pads": "cub200-margin-pads"}, with "FOLDER/" before it if that is another folder), and describe
+    the setting, which differs from that of the study ("setting").
     """
 
     def __init__(self, root: Path, base: str) -> None:
@@ -60,10 +60,11 @@ class Evidence:
                 self.data = about["data"]
 
     def find_arm(self, study: str, arm: str) -> tuple[Path, str] | None:
-        """Return the folder whose seeds.csv has the arm, and its name there; None without the study."""
-        if study not in self.folders:
+        """Return the folder whose seeds.csv may have the arm, and its name there."""
+        names = self.about.get(study, {}).get("arms", {arm: arm})
+        if study not in self.folders or arm not in names:
             return None
-        folder, _, name = self.about[study].get("arms", {}).get(arm, arm).rpartition("/")
+        folder, _, name = names[arm].rpartition("/")
         return (self.folders[study].parent / folder if folder else self.folders[study]), name
 
     def recalls(self, study: str, arm: str, metric: str = "recall@1") -> dict[int, float]:
