@@ -4,7 +4,8 @@
 
 Several folders may be given before the last. Written are seeds.csv, ARM.json (without the paths of the machine),
 adaptations.csv, distributions.csv, training.csv, selection_curves.csv and test_curves.csv, and study.json where all are of
-one study, for `pads study claims --results`; claim.json is for a person to write, README.md for tools/results.py. Of a run that was cut before its end, `--cut ARM-SEED` keeps config and curves, as the arm ARM-cut.
+one study, for `pads study claims --results`. A person writes claim.json, and tools/results.py README.md. Of a run that was
+cut before its end, `--cut ARM-SEED` keeps config and curves, as the arm ARM-cut.
 """
 
 from __future__ import annotations

@@ -105,14 +105,19 @@ def read_folder(path: Path) -> Folder:
 
 HEAD = """# Results
 
-One row per comparison that matters: Recall@1 on the test split, in percent. A row links to its folder, with the command, the last and the best test epoch, the other
-metrics and the notes. [docs/findings.md](docs/findings.md) says what it means. `python tools/results.py` makes this page.
+One row per comparison that matters: Recall@1 on the test split, in percent. A row links to its folder, with the command,
+the last and the best test epoch, the other metrics and the notes. [docs/findings.md](docs/findings.md) says what it means.
+`python tools/results.py` makes this page.
 
-- **R@1**: of the first arm over the n seeds that both have, mean ± standard deviation. **Difference**: first less second, paired by seed, with its 95 % interval.
-- **Reads**: *level* where the interval holds zero and reaches at most one point to each side, *not resolved* where it holds zero and is wider ([protocol](docs/protocol.md)).
-- **Epoch**: picked by MAP@R or R@1 of held-out training classes, on the test split (*test-selected*), or the last. **Paper**: its R@1 of the first arm, test-selected.
-- `udist`: distance-weighted sampling, β 1.2 (`static` in some studies); `udist-beta`: β 0.6; `udist-rho`: β 0.6, ρ 0.4; `udist-pace`: a self-paced boundary;
-  `pads`: the paper's wording; `pads-code`: the authors' code; `fixed-bins`: PADS never adapted. The folders describe the others.
+- **R@1**: of the first arm over the n seeds that both have, mean ± standard deviation. **Difference**: first less second,
+  paired by seed, with its 95 % interval.
+- **Reads**: *level* where the interval holds zero and reaches at most one point to each side, *not resolved* where it
+  holds zero and is wider ([protocol](docs/protocol.md)).
+- **Epoch**: picked by MAP@R or R@1 of held-out training classes, on the test split (*test-selected*), or the last.
+  **Paper**: its R@1 of the first arm, test-selected.
+- `udist`: distance-weighted sampling, β 1.2 (`static` in some studies); `udist-beta`: β 0.6; `udist-rho`: β 0.6, ρ 0.4;
+  `udist-pace`: a self-paced boundary; `pads`: the paper's wording; `pads-code`: the authors' code; `fixed-bins`: PADS
+  never adapted. The folders describe the others.
 """
 DATA = ("CUB200-2011", "CARS196", "Product photos", "Emoji")
 
@@ -201,7 +206,7 @@ def make_table(folder: Folder, when: str) -> list[str]:
 
 def name_in_table(folder: Folder, arm: str, when: str) -> str:
     """Return the name of an arm with its mark, if the test split picked the epoch, and with its folder, if another."""
-    path, recipe = folder.find(arm)
+    path, _ = folder.find(arm)
     mark = " (test-selected)" if folder.picked_by(arm, when) == "test-selected" else ""
     return f"`{arm}`{mark}" + (f" of [{path.name}](../{path.name}/README.md)" if path != folder.path else "")
 
