@@ -1,6 +1,5 @@
 """The documentation site: `make docs`. Plain Sphinx and MyST, since these will still be kept in ten years."""
 
-import json
 import re
 from pathlib import Path
 
@@ -19,8 +18,16 @@ html_title = "pads"
 html_copy_source = False
 
 ROOT = Path(__file__).parent.parent
-TAKEN_OVER = {"results": "RESULTS.md", "speed": "benchmarks/README.md"}
+TAKEN_OVER = {"speed": "benchmarks/README.md"}
 """Pages of the site that are files of the repository elsewhere."""
+
+
+def evidence_of(path):
+    """Return a page of results/ as a section, with the name of its folder for a target."""
+    name = "-".join(path.relative_to(ROOT / "results").parts[:-1])
+    text = re.sub(r"^(#+ )", r"#\1", path.read_text(), flags=re.MULTILINE)
+    text = re.sub(r"\]\(\.\./([^/)]+)/README\.md\)", r"](#\1)", text)
+    return f"({name})=\n" + re.sub(r"\]\(([a-z0-9]+)/claims\.md\)", rf"](#{name}-\1)", text)
 
 
 def for_the_site(app, docname, source):
@@ -29,14 +36,20 @@ def for_the_site(app, docname, source):
     if docname in TAKEN_OVER:
         text = (ROOT / TAKEN_OVER[docname]).read_text()
         app.env.note_dependency(ROOT / TAKEN_OVER[docname], docname=docname)
-    if docname == "results":
-        for claim in ROOT.glob("results/*/claim.json"):  # a target for each section, by the name of its folder
-            title = f"## {json.loads(claim.read_text())['title']}\n"
-            text = text.replace(title, f"({claim.parent.name})=\n{title}")
-        text = re.sub(r"\]\(results/([^/)]+)/\)", r"](../results/\1/seeds.csv)", text)
+    if docname == "studies":  # RESULTS.md stands there, one level of headings deeper
+        _, _, results = (ROOT / "RESULTS.md").read_text().partition("\n")
+        results = results.replace("\n## ", "\n### ").replace("](docs/", "](").replace("](results/", "](../results/")
+        text = text.replace("<!-- RESULTS.md -->", results)
+        app.env.note_dependency(ROOT / "RESULTS.md", docname=docname)
+    if docname == "evidence":
+        pages = sorted([*(ROOT / "results").glob("*/README.md"), *(ROOT / "results").glob("*/*/claims.md")])
+        text = "# Evidence\n\n" + "\n".join(map(evidence_of, pages))
+        for path in pages:
+            app.env.note_dependency(path, docname=docname)
     for page, path in TAKEN_OVER.items():
         text = text.replace(f"](../{path}", f"]({page}.md")
-    text = re.sub(r"\]\(\.\./results/([^/)]+)/(README\.md)?\)", r"](results.md#\1)", text)
+    text = text.replace("](../RESULTS.md", "](studies.md#results")
+    text = re.sub(r"\]\(\.\./results/([^/)]+)/(README\.md)?\)", r"](evidence.md#\1)", text)
     source[0] = text.replace("](../docs/", "](")
 
 

@@ -3,8 +3,9 @@
     python tools/gather.py studies/controls-cub200 results/cub200-controls --without-seconds
 
 Several folders may be given before the last. Written are seeds.csv, ARM.json (without the paths of the machine),
-adaptations.csv, distributions.csv, training.csv, selection_curves.csv and test_curves.csv; claim.json and README.md are for
-a person to write. Of a run that was cut before its end, `--cut ARM-SEED` keeps config and curves, as the arm ARM-cut.
+adaptations.csv, distributions.csv, training.csv, selection_curves.csv and test_curves.csv, and study.json where all are of
+one study, for `pads study claims --results`. A person writes claim.json, and tools/results.py README.md. Of a run that was
+cut before its end, `--cut ARM-SEED` keeps config and curves, as the arm ARM-cut.
 """
 
 from __future__ import annotations
@@ -65,6 +66,9 @@ def gather(studies: Sequence[Path], results: Path, *, with_seconds: bool = True,
     write(results / "training.csv", [named(row, each) for row, run in runs for each in training(run)])
     write(results / "selection_curves.csv", [named(row, each) for row, run in runs for each in selections(run)])
     write(results / "test_curves.csv", [named(row, each) for row, run in runs for each in test_curve(run)])
+    abouts = {(study / "study.json").read_text() for study in studies if (study / "study.json").exists()}
+    if len(abouts) == 1:
+        (results / "study.json").write_text(abouts.pop())
 
 
 def is_cut(study: Path, name: str) -> bool:

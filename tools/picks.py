@@ -10,13 +10,12 @@ The test split is read here to judge the rule, not to choose a result.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 
-from pads.studies.seeds import read_rows
+from pads.studies.seeds import read_rows, selects_on_test
 
 METRICS = ("recall@1", "map@r")
 
@@ -59,11 +58,6 @@ def curves(folders: Sequence[Path], name: str, metric: str) -> dict[Run, dict[in
                 run = made.setdefault((folder.name, row["recipe"], int(row["seed"])), {})
                 run[int(row["epoch"])] = float(row[metric])
     return made
-
-
-def selects_on_test(folder: Path, recipe: str) -> bool:
-    config = json.loads((folder / f"{recipe}.json").read_text())
-    return bool(config["data"]["paper_protocol"])
 
 
 def lost(selection: Mapping[int, float], test: Mapping[int, float]) -> float:

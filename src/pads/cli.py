@@ -199,6 +199,7 @@ def add_study(commands: Commands) -> None:
         "--set", metavar="KEY=VALUE", action="append", help="change one setting of all arms; may be repeated"
     )
     study.add_argument("--out", metavar="DIR", help="the study's folder (default: studies/STUDY-BASE)")
+    study.add_argument("--results", metavar="DIR", help="what `claims` reads (default: the folder around --out)")
     study.add_argument("--tune", action="store_true", help="first pick settings of each arm on the selection split")
     study.add_argument("--jobs", metavar="N", type=int, help="runs at a time (default: one, or one on each GPU)")
     study.add_argument("--engine", choices=("local", "ray"), default="local", help="default: local")
@@ -470,7 +471,7 @@ def report_command(options: argparse.Namespace) -> None:
 
 def study_command(options: argparse.Namespace) -> None:
     from pads.studies import print_report, run_study
-    from pads.studies.claims import hold_claims, print_claims, write_claims
+    from pads.studies.claims import hold_claims, print_claims, read_evidence, write_claims
     from pads.studies.costs import print_costs
 
     if options.list:
@@ -483,9 +484,10 @@ def study_command(options: argparse.Namespace) -> None:
     if options.study == "claims":
         base = options.recipe_base or "cub200"
         out = Path(options.out or f"studies/claims-{base}")
-        held = hold_claims(out.parent, base)
+        evidence = read_evidence(Path(options.results or out.parent), base)
+        held = hold_claims(evidence)
         print_claims(held, base)
-        print(f"written to {write_claims(held, base, out)}")
+        print(f"written to {write_claims(held, base, out, evidence.sources())}")
         return
     result = run_study(
         options.study,

@@ -16,8 +16,8 @@ from pads.config import Config
 from pads.errors import UserError
 from pads.runs import RunFolder
 from pads.studies import STUDIES, Arm, Result, Study, pads, print_report, udist, write_report
-from pads.studies.arms import base_config
-from pads.studies.claims import CLAIMS, NOT_RUN, hold_claims, print_claims, write_claims
+from pads.studies.arms import base_config, with_data
+from pads.studies.claims import CLAIMS, NOT_RUN, Evidence, best, hold_claims, print_claims, read_evidence, write_claims
 from pads.studies.costs import print_costs, rates_of, run_seconds, study_seconds
 from pads.studies.plan import Plan
 from pads.studies.seeds import append_row
@@ -121,15 +121,54 @@ def test_the_terminal_shows_all_three_kinds_of_epochs(tmp_path):
     assert "70.0 ± 0.0" in line
 
 
-def test_figures_that_were_picked_on_the_test_split_say_so_everywhere(tmp_path):
+def with_arms(result: Result, *arms: Arm) -> Result:
+    return replace(result, plan=replace(result.plan, study=replace(result.plan.study, arms=arms)))
+
+
+def said_of(result: Result, tmp_path: Path) -> tuple[str, str, list[dict[str, str]], str]:
+    """table.md, table.tex and table.csv, and what the terminal shows."""
+    write_report(result)
+    console = Console(file=io.StringIO(), width=200)
+    print_report(result, console)
+    markdown, latex, table = ((tmp_path / f"table.{kind}").read_text() for kind in ("md", "tex", "csv"))
+    return markdown, latex, list(csv.DictReader(table.splitlines())), console.file.getvalue()
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["first", "last"])
+def test_only_the_arm_that_selected_on_the_test_split_is_marked_wherever_it_stands(tmp_path, place):
+    """The mark belongs to a row: `pads study factors` has one arm of ten that selects on the test split."""
+    on_test = Arm("learned", with_data(pads, paper_protocol=True), PAPER)
+    arms = [Arm("static", udist)]
+    arms.insert(place, on_test)
+    markdown, latex, rows, terminal = said_of(with_arms(made_up(tmp_path), *arms), tmp_path)
+    selected = markdown.partition("**selected epoch**")[2].partition("**last epoch**")[0]
+    assert "| learned (test-selected) | 2 |" in selected
+    assert "| static | 2 |" in selected
+    assert "learned (test-selected) & 2" in latex
+    assert "\nstatic & 2" in latex
+    assert re.search(r"^ *learned \(test-selected\) +2 ", terminal, re.MULTILINE)
+    assert re.search(r"^ *static +2 ", terminal, re.MULTILINE)
+    marked = {(row["arm"], row["when"]) for row in rows if row["test_selected"] == "yes"}
+    assert marked == {("learned", "selected"), ("learned", "best_test"), ("static", "best_test")}
+    footer = "held-out training classes, that of learned on the test split itself (test-selected)"
+    assert footer in markdown
+
+
+def test_every_row_of_the_best_test_epoch_is_marked_and_none_of_the_last(tmp_path):
+    markdown, *_ = said_of(made_up(tmp_path), tmp_path)
+    last, best_test = markdown.partition("**last epoch**")[2].split("**best test epoch (test-selected)**")
+    assert "test-selected" not in last
+    assert "| static (test-selected) | 2 |" in best_test
+    assert "| learned (test-selected) | 2 |" in best_test
+    assert "picked on held-out training classes;" in markdown
+
+
+def test_where_every_arm_selected_on_the_test_split_the_note_says_so(tmp_path):
     result = made_up(tmp_path)
     result = replace(result, plan=replace(result.plan, settings=("data.paper_protocol=true",)))
-    write_report(result)
-    assert "**selected epoch (test-selected)**" in (tmp_path / "table.md").read_text()
-    assert "% selected epoch (test-selected)" in (tmp_path / "table.tex").read_text()
-    console = Console(file=io.StringIO(), width=150)
-    print_report(result, console)
-    assert "in percent, test-selected" in console.file.getvalue()
+    markdown, *_ = said_of(result, tmp_path)
+    assert "picked on the test split itself (test-selected);" in markdown
+    assert "held-out" not in markdown
 
 
 def test_a_narrow_terminal_shows_less_and_wraps_nothing(tmp_path):
@@ -177,6 +216,10 @@ def study_folder(root: Path, study: str, base: str, recalls: dict[str, list[floa
     return folder
 
 
+def held_below(root: Path, base: str):
+    return hold_claims(read_evidence(root, base))
+
+
 def found_of(held, says):
     return next(found for claim, found in held if claim.says.startswith(says))
 
@@ -194,16 +237,17 @@ def test_claims_are_held_against_the_runs_that_are_there(tmp_path):
         },
     )
     study_folder(tmp_path, "frequency", "emoji", {"static": [0.1, 0.1], "M-infinity": [0.9, 0.9]})
-    held = hold_claims(tmp_path, "cub200")
+    held = held_below(tmp_path, "cub200")
     assert len(held) == len(CLAIMS)
     below = found_of(held, "M = infinity")
     assert below.verdict == "holds"
     assert below.words.startswith("+1.97 [")
-    assert found_of(held, "adapting (M = 30)").verdict == "cannot be told"
+    assert found_of(held, "adapting (M = 30)").verdict == "not resolved by 3 seeds"
     assert found_of(held, "M = 30 above M = 10").verdict == "does not hold"
     assert found_of(held, "M = 30 above M = 100") is NOT_RUN
     assert found_of(held, "margin loss: PADS") is NOT_RUN
-    text = write_claims(held, "cub200", tmp_path / "claims").read_text()
+    text = write_claims(held, "cub200", tmp_path / "claims", ["frequency: somewhere"]).read_text()
+    assert text.endswith("- frequency: somewhere\n")
     assert text.count("\n| ") == len(CLAIMS) + 1
     assert "not run" in text
     console = Console(file=io.StringIO(), width=150)
@@ -213,7 +257,90 @@ def test_claims_are_held_against_the_runs_that_are_there(tmp_path):
 
 def test_one_seed_decides_no_claim(tmp_path):
     study_folder(tmp_path, "controls", "cub200", {"pads": [0.6], "random-actions": [0.5]})
-    assert found_of(hold_claims(tmp_path, "cub200"), "the learned policy").verdict == "one seed: no verdict"
+    assert found_of(held_below(tmp_path, "cub200"), "the learned policy").verdict == "one seed: no verdict"
+
+
+SENTENCES = {
+    "above": "the learned policy above random actions",
+    "not above": "plain Q-learning is not above",
+}
+
+
+@pytest.mark.parametrize(
+    ("sentence", "differences", "verdict"),
+    [
+        ("above", [1.0, 3.0, 5.0, 3.0, 3.0], "holds"),  # 3 ± 1.8: wide, but on one side
+        ("above", [-1.0, -3.0, -5.0, -3.0, -3.0], "does not hold"),
+        ("above", [0.2, -0.2, 0.4, -0.4, 0.1], "level"),  # 0 ± 0.4
+        ("above", [2.0, -2.0, 3.0, -1.0, 1.0], "not resolved by 5 seeds"),
+        ("not above", [0.2, -0.2, 0.4, -0.4, 0.1], "holds"),
+        ("not above", [2.0, -2.0, 3.0, -1.0, 1.0], "not resolved by 5 seeds"),
+        ("not above", [-1.0, -3.0, -5.0, -3.0, -3.0], "holds"),
+        ("not above", [1.0, 3.0, 5.0, 3.0, 3.0], "does not hold"),
+    ],
+)
+def test_only_a_narrow_interval_says_that_two_arms_are_level(tmp_path, sentence, differences, verdict):
+    theirs = [0.6] * len(differences)
+    ours = [0.6 + points / 100 for points in differences]
+    study_folder(tmp_path, "controls", "cub200", {"pads": ours, "random-actions": theirs})
+    study_folder(tmp_path, "agents", "cub200", {"q-learning": ours, "static": theirs})
+    assert found_of(held_below(tmp_path, "cub200"), SENTENCES[sentence]).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("others", "verdict"),
+    [
+        ({"a": [0.60, 0.60, 0.60], "b": [0.70, 0.71, 0.70]}, "does not hold"),  # above one, below the other
+        ({"a": [0.60, 0.60, 0.60], "b": [0.61, 0.61, 0.61]}, "holds"),
+        ({"a": [0.60, 0.60, 0.60], "b": [0.40, 0.70, 0.55]}, "not resolved by 3 seeds"),  # b has the lower mean
+        ({"a": [0.60, 0.60, 0.60], "b": [0.649, 0.651, 0.650]}, "level"),
+        ({"a": [0.60, 0.60, 0.60], "b": []}, "not all arms run"),
+        ({"a": [0.70, 0.71, 0.70], "b": []}, "does not hold"),
+    ],
+)
+def test_the_best_arm_is_above_every_other_not_above_the_closest_alone(tmp_path, others, verdict):
+    study_folder(tmp_path, "made-up", "cub200", {"best": [0.65, 0.65, 0.65], **others})
+    found = best("made-up", "best", "a", "b")(Evidence(tmp_path, "cub200"))
+    assert found.verdict == verdict
+    assert all(f"to {name} " in found.words for name, runs in others.items() if runs)
+
+
+def test_evidence_may_call_an_arm_otherwise_and_take_it_from_another_folder(tmp_path):
+    """As results/ does: arms under the names of their recipes, and the controls of a series in a folder of their own."""
+    series = study_folder(tmp_path, "baselines", "cub200", {"cub-udist": [0.60, 0.60], "cub-pads": [0.62, 0.63]})
+    more = study_folder(tmp_path, "controls", "cub200", {"chance": [0.60, 0.62]})
+    names = {"margin-udist": "cub-udist", "margin-pads": "cub-pads"}
+    describe(series, "baselines", arms=names, setting="Small images.")
+    describe(more, "controls", arms={"pads": f"{series.name}/cub-pads", "random-actions": "chance"})
+    held = held_below(tmp_path, "cub200")
+    assert found_of(held, "margin loss: PADS above U-dist").words.startswith("+2.50 [")
+    assert found_of(held, "the learned policy above random").words.startswith("+1.50 [")
+    assert Evidence(tmp_path, "cub200").sources() == [
+        f"baselines: {series.name}. Small images.",
+        f"controls: {more.name}.",
+    ]
+
+
+def describe(folder: Path, study: str, **more) -> None:
+    about = {"study": study, "base": "cub200", "data": "cub200", **more}
+    (folder / "study.json").write_text(json.dumps(about))
+
+
+def test_a_number_that_was_picked_on_the_test_split_is_marked_in_a_claim(tmp_path):
+    folder = study_folder(tmp_path, "controls", "cub200", {"pads": [0.6, 0.61], "random-actions": [0.5, 0.52]})
+    (folder / "pads.json").write_text(json.dumps({"data": {"paper_protocol": True}}))
+    held = held_below(tmp_path, "cub200")
+    assert found_of(held, "the learned policy").words.endswith("n = 2, test-selected")
+    (folder / "pads.json").write_text(json.dumps({"data": {"paper_protocol": False}}))
+    assert found_of(held_below(tmp_path, "cub200"), "the learned policy").words.endswith("n = 2")
+
+
+def test_the_progression_is_read_from_the_evidence_where_the_runs_are_gone(tmp_path):
+    folder = study_folder(tmp_path, "controls", "cub200", {"pads": [0.6, 0.6]})
+    lines = ["recipe,seed,perplexity", *(f"pads,{seed},{width}" for seed in (0, 1) for width in (9, 3, 2 + 4 * seed))]
+    (folder / "adaptations.csv").write_text("\n".join([*lines, "other,0,1"]) + "\n")
+    found = found_of(held_below(tmp_path, "cub200"), "p first peaks")
+    assert found == ("bins in use 9.0, 3.0, 4.0; so in 1 of 2 runs", "does not hold")
 
 
 def test_the_time_per_step_and_the_progression_are_read_from_the_runs(tmp_path):
@@ -226,28 +353,28 @@ def test_the_time_per_step_and_the_progression_are_read_from_the_runs(tmp_path):
             (run / "timing.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
             events = [{"event": "adaptation", "perplexity": width} for width in widths]
             (run / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
-    held = hold_claims(tmp_path, "cub200")
+    held = held_below(tmp_path, "cub200")
     assert found_of(held, "at M = 30 an epoch") == ("+10% time per step", "holds")
     assert found_of(held, "p first peaks") == ("bins in use 9.0, 3.0, 2.0; so in 0 of 2 runs", "does not hold")
 
 
 def test_a_comparison_with_published_numbers_is_for_their_data_set_alone(tmp_path):
     study_folder(tmp_path, "baselines", "emoji", {"margin-pads": [0.7, 0.7, 0.7]})
-    assert found_of(hold_claims(tmp_path, "emoji"), "CUB: above all") is NOT_RUN
+    assert found_of(held_below(tmp_path, "emoji"), "CUB: above all") is NOT_RUN
     study_folder(tmp_path, "baselines", "cub200", {"margin-pads": [0.67, 0.68, 0.69]})
-    assert found_of(hold_claims(tmp_path, "cub200"), "CUB: above all").words.startswith("+1.70")
+    assert found_of(held_below(tmp_path, "cub200"), "CUB: above all").words.startswith("+1.70")
 
 
 def test_claims_without_any_study_say_what_to_run(tmp_path):
     with pytest.raises(UserError, match=r"no study of emoji .* `pads study controls --recipe-base emoji`"):
-        hold_claims(tmp_path, "emoji")
+        held_below(tmp_path, "emoji")
 
 
 def test_every_claim_names_arms_that_exist(tmp_path):
     """A study with every arm leaves no claim about it unanswered, but those that read the run folders."""
     for name, study in STUDIES.items():
         study_folder(tmp_path, name, "cub200", {arm.name: [0.5, 0.6, 0.7] for arm in study.arms})
-    missing = [claim.says for claim, found in hold_claims(tmp_path, "cub200") if found is NOT_RUN]
+    missing = [claim.says for claim, found in held_below(tmp_path, "cub200") if found is NOT_RUN]
     assert missing == [
         "at M = 30 an epoch takes less than 20 % more time",
         "p first peaks on few bins, then becomes wider",

@@ -60,6 +60,7 @@ def test_the_row_of_a_run_holds_what_the_run_measured(quick):
         assert float(row[f"untrained_{metric}"]) == figures["test"]["untrained"][metric]
         assert float(row[f"best_test_{metric}"]) == best[metric]
     assert (row["epochs"], row["selected_epoch"]) == ("2", str(figures["selection"]["epoch"]))
+    assert row["selected_on"] == "selection"
     assert row["best_test_epoch"] == str(best["epoch"])
     assert float(row["seconds"]) > 0
     assert row["commit"] == "abc1234"

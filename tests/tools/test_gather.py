@@ -114,6 +114,17 @@ def test_rows_come_in_the_order_of_the_arms_and_then_of_the_folders(tmp_path):
     assert [row["recipe"] for row in read(tmp_path / "results" / "seeds.csv")] == ["udist", "pads", "replayed", "aaa"]
 
 
+def test_a_folder_of_one_study_says_which(tmp_path):
+    arms = {"pads": (LEARNED, CURVE)}
+    first = make_study(tmp_path / "first", arms, study="controls")
+    second = make_study(tmp_path / "second", arms, seed=8, study="controls")
+    other = make_study(tmp_path / "other", arms, seed=9, study="agents")
+    gather.gather([first, second], tmp_path / "one")
+    assert json.loads((tmp_path / "one" / "study.json").read_text()) == {"study": "controls"}
+    gather.gather([first, other], tmp_path / "two")
+    assert not (tmp_path / "two" / "study.json").exists()
+
+
 def test_runs_of_an_arm_stand_together_by_seed_whichever_folders_they_are_in(tmp_path):
     both = {"udist": (LEARNED, CURVE), "pads": (LEARNED, CURVE)}
     folders = [

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich import box
 from rich.console import Console
@@ -17,8 +17,8 @@ from rich.text import Text
 from pads.display import make_console, say
 from pads.errors import UserError
 from pads.runs.checkpoint import write_atomically
-from pads.studies.seeds import read_rows
-from pads.studies.statistics import Estimate, difference, estimate, paired_difference
+from pads.studies.seeds import read_rows, selects_on_test
+from pads.studies.statistics import Estimate, difference, estimate, judge, paired_difference
 from pads.studies.tables import STUDIES
 
 
@@ -42,41 +42,88 @@ class Claim:
 
 
 class Evidence:
-    """The studies of one data set that lie below a folder."""
+    """The studies of one data set that lie below a folder, as `pads study` or `results/` has them.
+
+    A study.json names the study, its base and its data. In `results/` it may also name the arms that it has, as they stand
+    in seeds.csv ("arms": {"pads": "cub200-margin-pads"}, with "FOLDER/" before it if that is another folder), and describe
+    the setting, which differs from that of the study ("setting").
+    """
 
     def __init__(self, root: Path, base: str) -> None:
         self.folders: dict[str, Path] = {}
+        self.about: dict[str, dict[str, Any]] = {}
         self.data = ""
         for path in sorted(root.glob("*/study.json")):
             about = json.loads(path.read_text())
             if about["base"] == base:
-                self.folders[about["study"]], self.data = path.parent, about["data"]
+                self.folders[about["study"]], self.about[about["study"]] = path.parent, about
+                self.data = about["data"]
+
+    def find_arm(self, study: str, arm: str) -> tuple[Path, str] | None:
+        """Return the folder whose seeds.csv may have the arm, and its name there."""
+        names = self.about.get(study, {}).get("arms", {arm: arm})
+        if study not in self.folders or arm not in names:
+            return None
+        folder, _, name = names[arm].rpartition("/")
+        return (self.folders[study].parent / folder if folder else self.folders[study]), name
 
     def recalls(self, study: str, arm: str, metric: str = "recall@1") -> dict[int, float]:
         """Of the selected epoch, in percent, by seed."""
-        if study not in self.folders:
+        place = self.find_arm(study, arm)
+        if place is None:
             return {}
-        rows = [row for row in read_rows(self.folders[study] / "seeds.csv") if row["recipe"] == arm]
+        rows = [row for row in read_rows(place[0] / "seeds.csv") if row["recipe"] == place[1]]
         return {int(row["seed"]): 100 * float(row[f"selected_{metric}"]) for row in rows}
 
     def runs(self, study: str, arm: str) -> list[Path]:
         """The folders of finished runs that are still there."""
-        if study not in self.folders:
+        place = self.find_arm(study, arm)
+        if place is None:
             return []
-        paths = [self.folders[study] / "runs" / f"{arm}-{seed}" for seed in self.recalls(study, arm)]
+        paths = [place[0] / "runs" / f"{place[1]}-{seed}" for seed in self.recalls(study, arm)]
         return [path for path in paths if (path / "events.jsonl").exists()]
+
+    def perplexities(self, study: str, arm: str) -> list[list[float]]:
+        """Of each run the bins in use at every adjustment: from the run folders, or from adaptations.csv."""
+        if runs := self.runs(study, arm):
+            return [perplexities_of(run) for run in runs]
+        place, by_seed = self.find_arm(study, arm), dict[str, list[float]]()
+        if place is None:
+            return []
+        for row in read_rows(place[0] / "adaptations.csv"):
+            if row["recipe"] == place[1] and row["perplexity"]:
+                by_seed.setdefault(row["seed"], []).append(float(row["perplexity"]))
+        return list(by_seed.values())
+
+    def mark(self, *arms: tuple[str, str]) -> str:
+        """Return what follows a number if the test split picked the epoch of one of its arms."""
+        places = [place for arm in arms if (place := self.find_arm(*arm))]
+        return ", test-selected" if any(selects_on_test(*place) for place in places) else ""
+
+    def sources(self) -> list[str]:
+        """Return a line for each study: the folder that it was read from, and its setting where that is said."""
+        settings = {name: about.get("setting", "") for name, about in self.about.items()}
+        return [f"{name}: {path.name}. {settings[name]}".rstrip() for name, path in self.folders.items()]
 
 
 # -- how a sentence is held against the runs ----------------------------------------------------------------------------
 
+VERDICTS = ("does not hold", "level", "not resolved", "one seed", "holds")
+"""From the worst to the best: a sentence about several arms is as good as the worst of them."""
+
 
 def verdict(found: Estimate, least: float = 0.0) -> str:
-    """Whether the interval of a difference lies beyond `least`."""
-    if found.n < 2:
-        return "one seed: no verdict"
-    if found.low > least:
-        return "holds"
-    return "does not hold" if found.high < least else "cannot be told"
+    """Say what an interval means for `more than so many points`."""
+    said = judge(found._replace(low=found.low - least, high=found.high - least))
+    if said == "level" and least:
+        return f"not resolved by {found.n} seeds"
+    return {"above": "holds", "below": "does not hold", "one seed": "one seed: no verdict"}.get(said, said)
+
+
+def verdict_of_all(found: Mapping[str, Estimate]) -> str:
+    """Say what the intervals mean for `more than zero in each`."""
+    verdicts = [verdict(each) for each in found.values()]
+    return min(verdicts, key=lambda said: next(place for place, word in enumerate(VERDICTS) if said.startswith(word)))
 
 
 def above(
@@ -85,9 +132,32 @@ def above(
     """R@1 of one arm above another's, by more than so many points."""
 
     def find(evidence: Evidence) -> Found | None:
-        ours, theirs = evidence.recalls(study, arm), evidence.recalls(other_study or study, other)
-        found = paired_difference(ours, theirs)
-        return Found(f"{difference(found)}, n = {found.n}", verdict(found, by)) if found.n else None
+        arms = (study, arm), (other_study or study, other)
+        found = paired_difference(*(evidence.recalls(*each) for each in arms))
+        words = f"{difference(found)}, n = {found.n}{evidence.mark(*arms)}"
+        return Found(words, verdict(found, by)) if found.n else None
+
+    return find
+
+
+def above_in_each(pairs: Mapping[str, tuple[tuple[str, str], tuple[str, str]]]) -> Callable[[Evidence], Found | None]:
+    """In each of some pairs, which have a name, the first arm above the second; as many as were run."""
+
+    def find(evidence: Evidence) -> Found | None:
+        every = {
+            name: paired_difference(evidence.recalls(*ours), evidence.recalls(*theirs))
+            for name, (ours, theirs) in pairs.items()
+        }
+        found = {name: each for name, each in every.items() if each.n}
+        if not found:
+            return None
+        words = "; ".join(
+            f"{name} {difference(each)}, n = {each.n}{evidence.mark(*pairs[name])}" for name, each in found.items()
+        )
+        missing, said = len(pairs) - len(found), verdict_of_all(found)
+        if missing:
+            return Found(f"{words}; {missing} not run", "not all arms run" if said == "holds" else said)
+        return Found(words, said)
 
     return find
 
@@ -95,45 +165,23 @@ def above(
 def all_above(
     study: str, arms: Sequence[str], other: str, *, other_study: str = ""
 ) -> Callable[[Evidence], Found | None]:
-    """Each of some arms above another; as many as the study has so far."""
-
-    def find(evidence: Evidence) -> Found | None:
-        theirs = evidence.recalls(other_study or study, other)
-        found = {arm: paired_difference(evidence.recalls(study, arm), theirs) for arm in arms}
-        there = {arm: each for arm, each in found.items() if each.n}
-        if not there:
-            return None
-        verdicts = {verdict(each) for each in there.values()}
-        words = ", ".join(f"{arm} {each.mean:+.2f}" for arm, each in there.items())
-        missing = "" if len(there) == len(arms) else f"; {len(arms) - len(there)} not run"
-        if len(verdicts) == 1:
-            return Found(words + missing, verdicts.pop())
-        return Found(words + missing, "does not hold" if "does not hold" in verdicts else "cannot be told")
-
-    return find
+    """Each of some arms above another."""
+    return above_in_each({arm: ((study, arm), (other_study or study, other)) for arm in arms})
 
 
 def best(study: str, arm: str, *others: str) -> Callable[[Evidence], Found | None]:
     """One arm above each of the others."""
-
-    def find(evidence: Evidence) -> Found | None:
-        ours = evidence.recalls(study, arm)
-        found = {other: paired_difference(ours, evidence.recalls(study, other)) for other in others}
-        if not ours or not all(each.n for each in found.values()):
-            return None
-        closest = min(found, key=lambda other: found[other].mean)
-        return Found(f"{difference(found[closest])} to {closest}, n = {found[closest].n}", verdict(found[closest]))
-
-    return find
+    return above_in_each({f"to {other}": ((study, arm), (study, other)) for other in others})
 
 
-def no_difference(study: str, arm: str, other: str) -> Callable[[Evidence], Found | None]:
+def not_above(study: str, arm: str, other: str) -> Callable[[Evidence], Found | None]:
+    """R@1 of one arm below another's, or level with it."""
+
     def find(evidence: Evidence) -> Found | None:
         found = paired_difference(evidence.recalls(study, arm), evidence.recalls(study, other))
-        if not found.n:
-            return None
-        words = "one seed: no verdict" if found.n < 2 else "holds" if found.low <= 0 <= found.high else "does not hold"
-        return Found(f"{difference(found)}, n = {found.n}", words)
+        said = {"below": "holds", "level": "holds", "above": "does not hold", "one seed": "one seed: no verdict"}
+        words = f"{difference(found)}, n = {found.n}{evidence.mark((study, arm), (study, other))}"
+        return Found(words, said.get(judge(found), judge(found))) if found.n else None
 
     return find
 
@@ -146,7 +194,7 @@ def beyond_published(study: str, arm: str, data: str, value: float) -> Callable[
         if not found.n or evidence.data != data:
             return None
         shifted = Estimate(found.n, found.mean - value, found.sd, found.low - value, found.high - value)
-        return Found(f"{difference(shifted)}, n = {found.n}", verdict(shifted))
+        return Found(f"{difference(shifted)}, n = {found.n}{evidence.mark((study, arm))}", verdict(shifted))
 
     return find
 
@@ -178,7 +226,7 @@ def progression(evidence: Evidence) -> Found | None:
         ("frequency", "M-30"),
         ("agents", "ppo-a2c"),
     ):
-        runs = [found for run in evidence.runs(study, arm) if len(found := perplexities(run)) > 2]
+        runs = [run for run in evidence.perplexities(study, arm) if len(run) > 2]
         if runs:
             as_said = sum(run[len(run) // 2] < run[0] and run[-1] > run[len(run) // 2] for run in runs)
             at = [statistics.fmean(run[place] for run in runs) for place in (0, -1)]
@@ -188,7 +236,7 @@ def progression(evidence: Evidence) -> Found | None:
     return None
 
 
-def perplexities(run: Path) -> list[float]:
+def perplexities_of(run: Path) -> list[float]:
     events = map(json.loads, (run / "events.jsonl").read_text().splitlines())
     return [event["perplexity"] for event in events if event["event"] == "adaptation" and "perplexity" in event]
 
@@ -309,7 +357,7 @@ CLAIMS = (
         "App. A",
         "drawing the reward split anew gains nothing",
         "CUB +0.1",
-        no_difference("validation", "per-class-resampled", "per-class"),
+        not_above("validation", "per-class-resampled", "per-class"),
     ),
     Claim(
         "App. A",
@@ -338,7 +386,10 @@ CLAIMS = (
     ),
     Claim("App. C", "Rainbow above static sampling", "CUB +1.4", above("agents", "rainbow", "static")),
     Claim(
-        "App. C", "plain Q-learning is not above static sampling", "CUB -0.3", above("agents", "static", "q-learning")
+        "App. C",
+        "plain Q-learning is not above static sampling",
+        "CUB -0.3",
+        not_above("agents", "q-learning", "static"),
     ),
     Claim(
         "App. C",
@@ -370,30 +421,37 @@ CLAIMS = (
 NOT_RUN = Found("not run", "")
 
 
-def hold_claims(root: Path, base: str) -> list[tuple[Claim, Found]]:
-    """Each claim with what the studies below this folder say."""
+def read_evidence(root: Path, base: str) -> Evidence:
+    """Read the studies of this data set below a folder; without any, say what to run."""
     evidence = Evidence(root, base)
     if not evidence.folders:
         raise UserError(
             f"there is no study of {base} in {root}: run one, such as `pads study controls --recipe-base {base}`."
         )
+    return evidence
+
+
+def hold_claims(evidence: Evidence) -> list[tuple[Claim, Found]]:
+    """Hold each claim against the studies."""
     return [(claim, claim.find(evidence) or NOT_RUN) for claim in CLAIMS]
 
 
 NOTES = (
-    "R@1 of the selected epoch, differences paired by seed with Student's t interval at 95 %; `holds` and `does not hold` "
-    "where it is on one side alone. Of forty such sentences, two would be decided wrongly by chance.",
+    "R@1 of the selected epoch, differences paired by seed with Student's t interval at 95 %. A sentence `holds` or "
+    "`does not hold` where the interval is on one side alone. `level`: the interval holds zero and reaches at most one "
+    "point to each side; one that holds zero and is wider is `not resolved`. Of forty such sentences, two would be "
+    "decided wrongly by chance.",
     "The paper's numbers are differences in its own tables, at the best test epoch.",
 )
 
 
-def write_claims(held: Sequence[tuple[Claim, Found]], base: str, out: Path) -> Path:
+def write_claims(held: Sequence[tuple[Claim, Found]], base: str, out: Path, sources: Sequence[str] = ()) -> Path:
     """claims.md in that folder."""
     text = f"# What the paper says, and what came out on `{base}`\n\n| where | what | paper | here | |\n|---|---|---|---|---|\n"
     for claim, found in held:
         text += f"| {claim.where} | {claim.says} | {claim.paper} | {found.words} | {found.verdict} |\n"
     out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / "claims.md", text + "\n" + "".join(f"- {note}\n" for note in NOTES))
+    write_atomically(out / "claims.md", text + "\n" + "".join(f"- {note}\n" for note in (*NOTES, *sources)))
     return out / "claims.md"
 
 

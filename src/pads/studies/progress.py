@@ -124,7 +124,8 @@ def showing(*, plain: bool = False, console: Console | None = None) -> Iterator[
 def figures(row: Mapping[str, Any]) -> str:
     """What a finished run came to."""
     seconds = f", {clock(float(row['seconds']))}" if row["seconds"] else ""
+    mark = ", test-selected" if row.get("selected_on") == "test" else ""
     return (
-        f"R@1 {100 * row['selected_recall@1']:.1f} (epoch {row['selected_epoch']}), "
+        f"R@1 {100 * row['selected_recall@1']:.1f} (epoch {row['selected_epoch']}{mark}), "
         f"{100 * row['last_recall@1']:.1f} at the end{seconds}"
     )

@@ -24,7 +24,7 @@ from pads.studies.statistics import Estimate, difference, estimate, interval, me
 
 WHEN = {"selected": "selected epoch", "last": "last epoch", "best_test": "best test epoch (test-selected)"}
 CSV_COLUMNS = (
-    *("arm", "when", "metric", "n", "mean", "sd", "low", "high"),
+    *("arm", "when", "test_selected", "metric", "n", "mean", "sd", "low", "high"),
     *("difference", "difference_low", "difference_high", "paper", "seconds"),
 )
 HEADS = {"map@r": "MAP@R", "r-precision": "RP", "nmi": "NMI"}
@@ -32,12 +32,21 @@ HEADS = {"map@r": "MAP@R", "r-precision": "RP", "nmi": "NMI"}
 
 @dataclass(frozen=True)
 class Line:
-    """An arm: its runs by seed, what the paper has for it, and how long a run took."""
+    """An arm: its runs by seed, what the paper has for it, how long a run took, and who picked its epoch."""
 
     arm: str
     rows: Mapping[int, Mapping[str, str]]
     paper: Figures
     seconds: float | None
+    selects_on_test: bool
+
+    def is_test_selected(self, when: str) -> bool:
+        """Return whether a look at the test split picked this kind of epoch."""
+        return when == "best_test" or (when == "selected" and self.selects_on_test)
+
+    def words(self, when: str) -> str:
+        """Return the name of the arm, marked where the test split picked the epoch."""
+        return self.arm + (" (test-selected)" if self.is_test_selected(when) else "")
 
     def values(self, when: str, metric: str) -> dict[int, float]:
         """Percentages by seed."""
@@ -68,6 +77,7 @@ def lines_of(result: Result) -> list[Line]:
                 dict(sorted(rows.items())),
                 arm.paper.get(data, {}),
                 statistics.fmean(timed) if timed else None,
+                result.plan.config(arm, result.plan.seeds[0]).data.paper_protocol,
             )
         )
     return lines
@@ -93,12 +103,6 @@ def to_reference(line: Line, lines: Sequence[Line], result: Result, when: str, m
     if reference is None or reference is line:
         return estimate([])
     return paired_difference(line.values(when, metric), reference.values(when, metric))
-
-
-def words_for(when: str, result: Result) -> str:
-    """What kind of epoch a table is of; one that was picked on the test split says so."""
-    is_marked = when == "selected" and result.plan.example.data.paper_protocol
-    return WHEN[when] + (" (test-selected)" if is_marked else "")
 
 
 def measured(lines: Sequence[Line]) -> list[str]:
@@ -128,7 +132,10 @@ def table_rows(result: Result, when: str, metrics: Sequence[str]) -> list[list[s
         compared = difference(to_reference(line, lines, result, when))
         seconds = "" if line.seconds is None else f"{line.seconds:.0f}"
         rows.append(
-            [line.arm, str(recall.n), *figures, interval(recall), compared, *paper_cells(line.paper, metrics), seconds]
+            [
+                *(line.words(when), str(recall.n), *figures, interval(recall), compared),
+                *(*paper_cells(line.paper, metrics), seconds),
+            ]
         )
     for name, paper in published_rows(result).items():
         rows.append([f"{name} (published)", "", *[""] * (len(metrics) + 2), *paper_cells(paper, metrics), ""])
@@ -151,13 +158,10 @@ def notes_of(result: Result) -> list[str]:
     if min(numbers) < 5:
         seeds = counted(min(numbers), "seed", "seeds")
         notes.append(f"{seeds} where the protocol asks for five: a demonstration, not a claim.")
-    picked_on = (
-        "the test split itself (test-selected)" if plan.example.data.paper_protocol else "held-out training classes"
-    )
     notes.append(
         "Percentages, mean ± standard deviation over seeds; intervals are Student's t at 95 %; differences are of R@1, "
-        f"paired by seed. The selected epoch is picked on {picked_on}; the best test epoch is what a choice on the "
-        "test split would have given, as the authors' code makes it."
+        f"paired by seed. The selected epoch is picked on {picked_on(result)}; the best test epoch is what a choice on "
+        "the test split would have given, as the authors' code makes it."
     )
     if any(line.paper for line in lines_of(result)) or published_rows(result):
         notes.append("The paper's figures come without a number of seeds or a spread.")
@@ -176,6 +180,16 @@ def notes_of(result: Result) -> list[str]:
             notes.append(f"{arm} was tuned on the selection split: {' '.join(picked['settings'])}.")
     notes += [f"{arm}-{seed} FAILED: {error}" for (arm, seed), error in result.failures.items()]
     return notes
+
+
+def picked_on(result: Result) -> str:
+    """Return the split that picked the selected epochs, with the arms that are an exception."""
+    lines = lines_of(result)
+    on_test = [line.arm for line in lines if line.selects_on_test]
+    if len(on_test) == len(lines):
+        return "the test split itself (test-selected)"
+    exception = f", that of {', '.join(on_test)} on the test split itself (test-selected)" if on_test else ""
+    return "held-out training classes" + exception
 
 
 def rho_of(run: Path) -> float | None:
@@ -201,7 +215,7 @@ def markdown(result: Result) -> str:
     for when in measured(lines_of(result)):
         heads, rows = table_heads(result, metrics), table_rows(result, when, metrics)
         used = used_columns(heads, rows)
-        text += f"\n**{words_for(when, result)}**\n\n| " + " | ".join(heads[column] for column in used) + " |\n"
+        text += f"\n**{WHEN[when]}**\n\n| " + " | ".join(heads[column] for column in used) + " |\n"
         text += "|---" * len(used) + "|\n"
         for row in rows:
             text += "| " + " | ".join(row[column] for column in used) + " |\n"
@@ -220,7 +234,8 @@ def as_csv(result: Result) -> str:
                 to = to_reference(line, lines, result, when, metric)
                 cells = [*found[1:], to.mean, to.low, to.high, line.paper.get(metric), line.seconds]
                 numbers = ["" if cell is None or cell != cell else repr(cell) for cell in cells]
-                writer.writerow([line.arm, when, metric, found.n, *numbers])
+                mark = "yes" if line.is_test_selected(when) else "no"
+                writer.writerow([line.arm, when, mark, metric, found.n, *numbers])
     return text.getvalue()
 
 
@@ -231,7 +246,7 @@ def latex(result: Result) -> str:
     for when in measured(lines_of(result)):
         heads, rows = table_heads(result, metrics), table_rows(result, when, metrics)
         used = used_columns(heads, rows)
-        text += f"% {words_for(when, result)}\n\\begin{{tabular}}{{l{'r' * (len(used) - 1)}}}\n\\toprule\n"
+        text += f"% {WHEN[when]}\n\\begin{{tabular}}{{l{'r' * (len(used) - 1)}}}\n\\toprule\n"
         text += " & ".join(latex_text(heads[column]) for column in used) + " \\\\\n\\midrule\n"
         for row in rows:
             text += " & ".join(latex_text(row[column]) for column in used) + " \\\\\n"
@@ -305,8 +320,7 @@ def print_report(result: Result, console: Console | None = None) -> None:
 
 def terminal_table(result: Result, left_out: Sequence[str]) -> Table:
     plan, lines = result.plan, lines_of(result)
-    mark = ", test-selected" if plan.example.data.paper_protocol else ""
-    title = f"{plan.study.name}, {plan.base}: test split, in percent{mark}"
+    title = f"{plan.study.name}, {plan.base}: test split, in percent"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left", title_style="bold")
     heads = ["arm", "n", "R@1", "95 % interval", f"to {plan.study.reference}", "MAP@R", "NMI"]
     heads += ["R@1 last", "R@1 best test*", paper_head(result), "time"]
@@ -317,12 +331,13 @@ def terminal_table(result: Result, left_out: Sequence[str]) -> Table:
         paper = f"{line.paper['recall@1']:.1f}" if "recall@1" in line.paper else ""
         seconds = "" if line.seconds is None else clock(line.seconds)
         compared = difference(to_reference(line, lines, result, "selected"))
-        rows.append([line.arm, str(recall.n), figures[0], interval(recall), compared, *figures[1:], paper, seconds])
+        cells = [str(recall.n), figures[0], interval(recall), compared, *figures[1:], paper, seconds]
+        rows.append([line.words("selected"), *cells])
     kept = [column for column in used_columns(heads, rows) if heads[column] not in left_out]
     for column in kept:
         table.add_column(heads[column], justify="right" if column else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*(row[column] for column in kept), style="bold" if row[0] == plan.study.reference else "")
+    for line, row in zip(lines, rows, strict=True):
+        table.add_row(*(row[column] for column in kept), style="bold" if line.arm == plan.study.reference else "")
     return table
 
 

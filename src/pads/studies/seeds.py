@@ -23,6 +23,7 @@ def row_of(config: Config, folder: RunFolder, seconds: float | None, commit: str
     best = max(curve, key=lambda point: point["recall@1"]) if curve else None
     row: dict[str, Any] = {"recipe": config.recipe, "seed": config.seed, "epochs": config.num_epochs}
     row["selected_epoch"] = (figures["selection"] or {}).get("epoch", config.num_epochs)
+    row["selected_on"] = "test" if config.data.paper_protocol else "selection" if figures["selection"] else ""
     for metric in ("recall@1", "map@r"):
         row[f"selection_{metric}"] = (figures["selection"] or {}).get(metric, "")
     row["best_test_epoch"] = best["epoch"] if best else ""
@@ -55,3 +56,9 @@ def read_rows(path: Path) -> list[dict[str, str]]:
 
 def finished(path: Path) -> set[tuple[str, int]]:
     return {(row["recipe"], int(row["seed"])) for row in read_rows(path)}
+
+
+def selects_on_test(folder: Path, arm: str) -> bool:
+    """Return whether the runs of an arm picked their epoch on the test split, as its config in the folder says."""
+    path = folder / f"{arm}.json"
+    return path.is_file() and bool(json.loads(path.read_text())["data"].get("paper_protocol"))

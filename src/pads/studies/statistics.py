@@ -37,6 +37,21 @@ def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) ->
     return estimate([ours[seed] - theirs[seed] for seed in ours if seed in theirs])
 
 
+NARROW = 1.0
+"""Points: an interval that reaches no further than this to each side is narrow (docs/protocol.md)."""
+
+
+def judge(found: Estimate) -> str:
+    """Say where a difference lies: above, below, level with zero, or not resolved by so many seeds."""
+    if found.n < 2:
+        return "one seed"
+    if found.low > 0:
+        return "above"
+    if found.high < 0:
+        return "below"
+    return "level" if (found.high - found.low) / 2 <= NARROW else f"not resolved by {found.n} seeds"
+
+
 # -- Student's t without scipy ------------------------------------------------------------------------------------------
 
 
