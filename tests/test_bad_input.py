@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -545,15 +545,13 @@ def test_a_limit_of_the_system_is_met_in_the_same_way(pads, untouched_run, unfin
     newest = RunFolder(unfinished).checkpoints()[-1]
     newest.unlink()
     before = RunFolder(unfinished).checkpoints()[-1].read_bytes()
-    command = f'ulimit -f {kilobytes}; exec "$0" -m pads train --resume "$1"'
-    process = subprocess.run(
-        ["bash", "-c", command, sys.executable, unfinished],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=120,
-    )
-    check_refused(Answer(process.returncode, process.stdout, process.stderr), "the disk is full", file)
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024 * kilobytes, unlimited[1]))
+    try:
+        answer = pads("train", "--resume", unfinished, "--plain")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    check_refused(answer, "the disk is full", file)
     assert RunFolder(unfinished).checkpoints()[-1].read_bytes() == before
     assert pads("train", "--resume", unfinished, "--plain", "--no-report", "--no-index").code == 0
     assert (unfinished / "events.jsonl").read_bytes() == (untouched_run / "events.jsonl").read_bytes()

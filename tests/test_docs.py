@@ -4,6 +4,7 @@ The code of docs/in-your-loop.md, faq.md, searching.md and export.md runs in tes
 that of the README in test_readme.py.
 """
 
+import inspect
 import re
 import shlex
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from PIL import Image
 import pads
 from pads.cli import make_parser
 from pads.config import with_settings
+from pads.search.serve import server
 from pads.studies import STUDIES
 
 ROOT = Path(__file__).parent.parent
@@ -56,11 +59,13 @@ def test_every_command_is_one(line):
         words = words[1:]
     if words[0] == "torchrun":
         words = words[words.index("pads") :]
+    assert words[0] in KINDS
     KINDS[words[0]](words)
 
 
 def is_pads(words):
     options = make_parser().parse_args(words[1:])
+    assert callable(options.command)
     if words[1] == "train" and options.recipe is not None:
         config = with_settings(pads.RECIPES[options.recipe](), options.set or [])
         assert replace(config, seed=1).seed == 1
@@ -86,8 +91,20 @@ def is_script(words):
     assert (ROOT / words[1]).is_file() or words[1] == "-m"
 
 
-KINDS = {"pads": is_pads, "pip": is_installed, "make": is_made, "python": is_script}
-KINDS |= dict.fromkeys(("npm", "ray", "hf", "curl"), lambda words: None)  # other people's
+def is_answered(words):
+    """The server that `pads serve` starts has this address, for this kind of request."""
+    method, address = "post" if "-F" in words else "get", urlsplit(words[-1])
+    assert address.port == make_parser().parse_args(["serve", "x.index"]).port
+    assert f'@app.{method}("{address.path}")' in inspect.getsource(server)
+
+
+def is_theirs(words):
+    """Other people's commands, each looked up once by hand."""
+    assert tuple(words[:2]) in {("npm", "pack"), ("hf", "auth"), ("ray", "start")}
+
+
+KINDS = {"pads": is_pads, "pip": is_installed, "make": is_made, "python": is_script, "curl": is_answered}
+KINDS |= dict.fromkeys(("npm", "ray", "hf"), is_theirs)
 
 
 # -- what a beginner types ---------------------------------------------------------------------------------------------

@@ -177,13 +177,7 @@ def test_the_command_survives_sigkill_and_sigint(photos, config, never_stopped, 
         assert f"pads train --resume {run}" in output + errors
         assert "Traceback" not in errors
 
-    subprocess.run(
-        command("train", "--resume", str(run), "--no-report", "--no-index"),
-        env=environment,
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    assert_same(RunFolder.open(run), never_stopped)
+    assert_same(resume(run), never_stopped)
 
 
 def wait_for_events(run: Path, number: int, process: subprocess.Popen) -> None:
@@ -194,17 +188,6 @@ def wait_for_events(run: Path, number: int, process: subprocess.Popen) -> None:
             return
         time.sleep(0.01)
     assert process.poll() is not None, "the run wrote too few events in a minute"
-
-
-def test_a_second_process_on_the_same_run_is_refused(config, tmp_path):
-    run = RunFolder.create(tmp_path / "run", config)
-    with run:
-        refused = subprocess.run(command("train", "--resume", str(run.path)), capture_output=True, text=True)
-        assert refused.returncode != 0
-        assert "another process is training" in refused.stderr
-        assert "Traceback" not in refused.stderr
-    with RunFolder.open(run.path):
-        assert not run.is_finished
 
 
 def test_a_finished_run_is_left_as_it_is(never_stopped):

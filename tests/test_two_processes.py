@@ -33,7 +33,7 @@ from pads.build import build_network, own_device
 from pads.check import check
 from pads.config import Config, with_settings
 from pads.data import views as views_module
-from pads.data.batches import class_batches, rank_share
+from pads.data.batches import rank_share
 from pads.data.views import load_views
 from pads.errors import UserError
 from pads.evaluate import embed, evaluate
@@ -411,17 +411,6 @@ def test_the_sum_of_the_processes_gradients_is_the_gradient_of_one(tmp_path, siz
         for result in results:
             for name, value in expected.items():
                 torch.testing.assert_close(result[loss][name], value, rtol=1e-9, atol=1e-12, msg=f"{loss}: {name}")
-
-
-def test_the_processes_embed_disjoint_classes_which_together_are_the_batch():
-    labels = np.repeat(np.arange(30), 5)
-    batches = class_batches(labels, 6, 4, seed=0, epoch=0)
-    for size in (1, 2, 3, 6):
-        shares = [rank_share(batches, rank, size, 4) for rank in range(size)]
-        assert np.array_equal(np.concatenate(shares, axis=1), batches)
-        for batch in range(len(batches)):
-            classes = [set(labels[share[batch]]) for share in shares]
-            assert sum(map(len, classes)) == len(set.union(*classes)) == 6
 
 
 # -- measuring ---------------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytorch_metric_learning import distances, losses
-from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
 from pytorch_metric_learning.utils.distributed import DistributedMinerWrapper
 
 from pads.adapters import AdaptiveController, AdaptiveMiner, RuleMiner, TripletSampler
@@ -42,20 +41,15 @@ def valid(tuples, labels, ref_labels):
 # -- what it draws ------------------------------------------------------------------------------------------------------
 
 
-def test_without_arguments_every_anchor_gets_one_triplet(batch):
-    embeddings, labels = batch
-    tuples = AdaptiveMiner()(embeddings, labels)
-    valid(tuples, labels, labels)
-    assert torch.equal(tuples[0], torch.arange(len(labels)))
-    assert (tuples[0] != tuples[1]).all()
-
-
 @every_rule
 def test_every_rule_is_a_miner_with_and_without_references(rule, batch, generator):
     embeddings, labels = batch
     ref_emb, ref_labels = references(batch, generator)
     miner = RuleMiner(rule)
-    valid(miner(embeddings, labels), labels, labels)
+    tuples = miner(embeddings, labels)
+    valid(tuples, labels, labels)
+    assert torch.equal(tuples[0], torch.arange(len(labels)))
+    assert (tuples[0] != tuples[1]).all()
     tuples = miner(embeddings, labels, ref_emb, ref_labels)
     valid(tuples, labels, ref_labels)
     assert tuples[2].max() >= len(labels), "the references were not looked at"
@@ -78,37 +72,52 @@ def test_among_references_the_nearest_is_the_nearest(batch, generator):
         assert n == min(others, key=lambda r: distance[a, r].item())
 
 
-def test_negatives_are_drawn_as_their_weighted_draw_does(batch):
-    """Against pytorch-metric-learning's own draw by weights: the same shares over many draws."""
-    embeddings, labels = batch
-    miner = RuleMiner("distance-weighted")
-    sampler = miner.sampler
-    miner(embeddings, labels)
-    same = labels[:, None] == labels[None, :]
-    weights = sampler.curriculum.rule(distances.LpDistance()(embeddings, embeddings), ~same, torch.arange(len(labels)))
-    assert sampler.dim == 16
-    ours, theirs = (torch.zeros(32, 32) for _ in range(2))
-    for _ in range(400):
-        a, _, n = miner(embeddings, labels)
-        ours.index_put_((a, n), torch.ones(len(a)), accumulate=True)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        for _ in range(100):
-            a, _, n = lmu.get_random_triplet_indices(labels, t_per_anchor=4, weights=weights)
-            theirs.index_put_((a, n), torch.ones(len(a)), accumulate=True)
-    assert (ours.sum(0) / ours.sum() - theirs.sum(0) / theirs.sum()).abs().max() < 0.01
+def joint_law(rule, embeddings, labels):
+    """p(positive, negative | anchor): each other image of the class alike, then by the weights that the rule gives."""
+    distance = torch.cdist(embeddings.double(), embeddings.double()).float()
+    same, number = labels[:, None] == labels[None, :], len(labels)
+    law_BBB = torch.zeros(number, number, number, dtype=torch.float64)
+    others = torch.stack([torch.tensor([j for j in range(number) if same[i, j] and j != i]) for i in range(number)])
+    for positives in others.T:
+        weights = rule(distance, ~same, positives).double()
+        weights = torch.where(weights.sum(1, keepdim=True) > 0, weights, (~same).double())  # none is suitable: any
+        law_BBB[torch.arange(number), positives] = weights / weights.sum(1, keepdim=True) / others.shape[1]
+    return law_BBB
 
 
-def test_anchors_without_a_positive_or_a_negative_are_left_out(batch):
-    embeddings, _ = batch
-    labels = torch.tensor([0, 0, 1, 2, 2, 2])
-    anchors, positives, negatives = RuleMiner("random")(embeddings[:6], labels)
-    assert anchors.tolist() == [0, 1, 3, 4, 5]
-    valid((anchors, positives, negatives), labels, labels)
+@pytest.mark.parametrize("place", ["in the batch", "among references"])
+@every_rule
+def test_who_is_drawn_with_whom_follows_the_weights_of_the_rule(rule, place, batch):
+    """Pearson's chi-square over anchor, positive and negative together: the right shares of each alone do not suffice."""
+    embeddings, labels = (rows.unflatten(0, (8, 4))[:5, :3].flatten(0, 1) for rows in batch)
+    num_draws, miner = 600, RuleMiner(rule, seed=1)
+    if place == "in the batch":
+        draws = [miner(embeddings, labels) for _ in range(num_draws)]
+    else:
+        many = 100
+        rows = embeddings.repeat(many, 1), labels.repeat(many)
+        draws = [miner(*rows, embeddings.clone(), labels) for _ in range(num_draws // many)]
+    anchors, positives, negatives = (torch.cat(column) for column in zip(*draws, strict=True))
+    cells = (anchors % len(labels), positives, negatives)
+    counts = torch.zeros(15, 15, 15, dtype=torch.float64)
+    counts.index_put_(cells, torch.ones(len(anchors), dtype=torch.float64), accumulate=True)
+    expected = num_draws * joint_law(miner.sampler.curriculum.rule, embeddings, labels)
+    assert (counts[expected == 0] == 0).all()
+    assert counts.sum() == expected.sum().round() == 15 * num_draws
+    # the rare cells of an anchor are one cell, since the chi-square wants some five draws in each
+    rare = expected < 5
+    observed, wanted = (torch.cat([x[~rare], (x * rare).sum((1, 2))]) for x in (counts, expected))
+    observed, wanted = observed[wanted > 0], wanted[wanted > 0]
+    freedom = len(wanted) - 15
+    assert ((observed - wanted) ** 2 / wanted).sum() <= freedom + 4 * (2 * freedom) ** 0.5
+
+
+def test_a_batch_without_a_triplet_costs_nothing(batch):
+    embeddings = batch[0][:6].clone().requires_grad_()
     for lonely in (torch.zeros(6).long(), torch.arange(6)):
-        empty = RuleMiner("random")(embeddings[:6], lonely)
+        empty = RuleMiner("random")(embeddings, lonely)
         assert [len(index) for index in empty] == [0, 0, 0]
-        loss = losses.TripletMarginLoss()(embeddings[:6].clone().requires_grad_(), lonely, empty)
+        loss = losses.TripletMarginLoss()(embeddings, lonely, empty)
         loss.backward()
         assert loss == 0
 
@@ -117,40 +126,44 @@ labels_of = st.lists(st.integers(0, 3), min_size=1, max_size=12)
 
 
 @settings(deadline=None, max_examples=60)
-@given(labels_of, labels_of, st.sampled_from(sorted(NEGATIVE_RULES)), st.integers(0, 99), st.booleans())
-def test_whatever_the_labels_exactly_the_anchors_that_can_have_a_triplet_get_one(
-    labels, others, rule, seed, with_batch
-):
-    """Among references that are others, or others after the batch itself, as in a memory."""
+@given(
+    labels_of,
+    labels_of,
+    st.sampled_from(sorted(NEGATIVE_RULES)),
+    st.integers(0, 99),
+    st.sampled_from(["the batch", "others", "the batch, then others"]),
+)
+def test_whatever_the_labels_exactly_the_anchors_that_can_have_a_triplet_get_one(labels, others, rule, seed, among):
+    """In a memory, the references are the batch and then others."""
     generator = torch.Generator().manual_seed(seed)
     embeddings, ref_emb = (torch.randn(len(rows), 5, generator=generator) for rows in (labels, others))
     labels, ref_labels = torch.tensor(labels), torch.tensor(others)
-    if with_batch:
-        ref_emb, ref_labels = torch.cat([embeddings, ref_emb]), torch.cat([labels, ref_labels])
-    tuples = RuleMiner(rule, seed=seed)(embeddings, labels, ref_emb, ref_labels)
+    if among == "the batch":
+        tuples, ref_labels = RuleMiner(rule, seed=seed)(embeddings, labels), labels
+    else:
+        if among == "the batch, then others":
+            ref_emb, ref_labels = torch.cat([embeddings, ref_emb]), torch.cat([labels, ref_labels])
+        tuples = RuleMiner(rule, seed=seed)(embeddings, labels, ref_emb, ref_labels)
     valid(tuples, labels, ref_labels)
     here = ref_labels.tolist()
-    expected = [a for a, label in enumerate(labels.tolist()) if label in here and set(here) - {label}]
+    enough = 2 if among == "the batch" else 1
+    expected = [a for a, label in enumerate(labels.tolist()) if here.count(label) >= enough and set(here) - {label}]
     assert tuples[0].tolist() == expected
-    if with_batch:
+    if among != "others":
         alone = [a for a in expected if here.count(labels[a]) == 1]
         assert [a for a, p in zip(*(index.tolist() for index in tuples[:2]), strict=True) if a == p] == alone
 
 
-def test_the_anchor_among_the_references_is_not_its_own_positive(batch):
-    """As under a memory or efficient=True, where the references begin with the batch itself."""
-    embeddings, labels = batch
-    for dtype in (torch.float32, torch.bfloat16):
-        rows = (3 * embeddings).to(dtype)
-        ref_emb, ref_labels = torch.cat([rows, rows.flip(0)])[:40], torch.cat([labels, labels.flip(0)])[:40]
-        for seed in range(5):
-            a, p, _ = AdaptiveMiner(seed=seed)(rows, labels, ref_emb.clone(), ref_labels)
-            assert len(a) == 32
-            assert (a != p).all()
-            n = AdaptiveMiner(seed=seed, negatives_from="all but the anchor")(
-                rows, labels, ref_emb.clone(), ref_labels
-            )[2]
-            assert (torch.arange(32) != n).all()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_anchor_among_the_references_is_not_its_own_positive_nor_negative(batch, dtype):
+    """As under a memory or efficient=True, where the references begin with the batch itself; some come twice."""
+    rows, labels = (3 * batch[0]).to(dtype), batch[1]
+    ref_emb, ref_labels = torch.cat([rows, rows.flip(0)])[:40], torch.cat([labels, labels.flip(0)])[:40]
+    miner = AdaptiveMiner(negatives_from="all but the anchor")
+    for _ in range(5):
+        a, p, n = miner(rows, labels, ref_emb.clone(), ref_labels)
+        assert len(a) == 32
+        assert (a != p).all() and (a != n).all()
 
 
 def test_a_class_that_has_collapsed_among_the_references_still_gives_triplets(batch):
@@ -196,36 +209,24 @@ def test_every_tuple_loss_of_theirs_learns_from_it(name, batch):
     assert embeddings.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize(
-    "name", ["TripletMarginLoss", "MarginLoss", "ContrastiveLoss", "MultiSimilarityLoss", "NTXentLoss"]
-)
 @pytest.mark.parametrize("memory_size", [32, 50, 128])
-def test_as_the_miner_of_a_cross_batch_memory_no_index_is_out_of_bounds(name, memory_size, generator):
+def test_as_the_miner_of_a_cross_batch_memory_no_index_is_out_of_bounds_and_no_anchor_is_lost(memory_size, generator):
     """Also while the memory fills up, and where the batch goes over its end."""
-    memory = losses.CrossBatchMemory(LOSSES[name](), 16, memory_size=memory_size, miner=AdaptiveMiner())
-    seen = []
-    inner = memory.miner.forward
-    memory.miner.forward = lambda e, y, r, ry: seen.append((inner(e, y, r, ry), y, ry.clone())) or seen[-1][0]
+    memory = losses.CrossBatchMemory(losses.TripletMarginLoss(), 16, memory_size=memory_size, miner=AdaptiveMiner())
+    seen, used = [], []
+    mine, cost = memory.miner.forward, memory.loss.forward
+    memory.miner.forward = lambda e, y, r, ry: seen.append((mine(e, y, r, ry), y, ry.clone())) or seen[-1][0]
+    memory.loss.forward = lambda e, y, t, r, ry: used.append(len(t[0])) or cost(e, y, t, r, ry)
     for step in range(8):
-        labels = torch.randint(6, (20 + step,), generator=generator)
+        labels = torch.arange(20 + step) % 6
         embeddings = torch.randn(len(labels), 16, generator=generator, requires_grad=True)
         loss = memory(embeddings, labels)
         loss.backward()
         assert loss.isfinite()
         tuples, labels, ref_labels = seen[-1]
         valid(tuples, labels, ref_labels)
+        assert used[-1] == len(tuples[0]) == len(labels)
     assert max(index.max() for index in tuples[1:]) >= 20
-
-
-def test_a_memory_loses_no_anchor_to_itself(generator):
-    memory = losses.CrossBatchMemory(losses.TripletMarginLoss(), 16, memory_size=64, miner=AdaptiveMiner())
-    kept = []
-    inner = memory.loss.forward
-    memory.loss.forward = lambda e, y, t, r, ry: kept.append(len(t[0])) or inner(e, y, t, r, ry)
-    for _ in range(4):
-        embeddings = torch.randn(16, 16, generator=generator, requires_grad=True)
-        memory(embeddings, torch.arange(8).repeat_interleave(2))
-    assert kept == [16] * 4
 
 
 # -- state ----------------------------------------------------------------------------------------------------------------
@@ -266,13 +267,6 @@ def test_a_loaded_state_goes_on_bit_for_bit(curriculum, batch):
             ]
             assert logs[0] == logs[1]
         assert str(miner.state_dict()) == str(resumed.state_dict())
-
-
-def test_the_state_of_another_curriculum_is_refused():
-    with pytest.raises(
-        UserError, match="the state is that of the curriculum 'random', and this sampler's is 'learned'"
-    ):
-        AdaptiveMiner().load_state_dict(RuleMiner("random").state_dict())
 
 
 def test_the_miner_is_saved_with_the_module_it_is_part_of(batch):
@@ -399,6 +393,10 @@ def test_batches_of_open_metric_learning_are_understood():
         (lambda: AdaptiveMiner(distance=distances.CosineSimilarity()), "leave out distance, or give LpDistance"),
         (lambda: AdaptiveMiner(distance=distances.LpDistance(power=2)), "leave out distance, or give LpDistance"),
         (lambda: RuleMiner("learned"), "there is no rule 'learned'"),
+        (
+            lambda: AdaptiveMiner().load_state_dict(RuleMiner("random").state_dict()),
+            "the state is that of the curriculum 'random', and this sampler's is 'learned'",
+        ),
         (lambda: AdaptiveController(torch.nn.Identity()), "such as AdaptiveMiner.., not Identity"),
         (lambda: AdaptiveController(AdaptiveMiner(), every=0), "must be at least 1"),
         (

@@ -153,8 +153,13 @@ def test_the_last_distribution_of_a_run_is_drawn_by_from_the_start_and_stays(fin
 @pytest.mark.parametrize("source", ["learned", *TAKEN_AWAY])
 def test_a_run_of_a_control_can_be_repeated_too(finished_run, source):
     run = finished_run("source", steps=[5], num_steps=10, curriculum=source)
-    make("replayed", run=str(run.path))
-    make("last distribution", run=str(run.path))
+    weights_K = torch.tensor(distributions(run)[5], dtype=torch.float64)
+    curriculum = make("replayed", run=str(run.path))
+    assert torch.equal(curriculum.distribution.weights_K, make(source).distribution.weights_K)
+    curriculum.advance({}, 0.5)
+    assert torch.equal(curriculum.distribution.weights_K, weights_K)
+    assert torch.equal(make("last distribution", run=str(run.path)).rule.distribution.weights_K, weights_K)
+    assert not torch.equal(weights_K, make(source).distribution.weights_K)
 
 
 def test_a_trained_run_is_replayed_by_another_that_is_stopped_and_resumed_on_its_way(tmp_path):

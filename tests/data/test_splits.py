@@ -106,15 +106,10 @@ def test_two_images_on_each_side_are_enough(num_images: int, falls_back: bool) -
     assert bool(roles.notes) == falls_back
 
 
-def test_each_role_has_two_classes_however_small_its_share() -> None:
+@pytest.mark.parametrize("share", [0.01, 0.99])
+def test_each_role_has_two_classes_however_small_or_large_the_shares(share: float) -> None:
     labels_N = np.repeat(np.arange(6), 3)
-    roles = split_roles(labels_N, selection_share=0.01, reward_share=0.01)
-    assert [len(classes(labels_N, x)) for x in (roles.train, roles.reward, roles.selection)] == [2, 2, 2]
-
-
-def test_each_role_leaves_two_classes_for_the_others_however_large_its_share() -> None:
-    labels_N = np.repeat(np.arange(6), 3)
-    roles = split_roles(labels_N, selection_share=0.99, reward_share=0.99, reward_split="by class")
+    roles = split_roles(labels_N, selection_share=share, reward_share=share, reward_split="by class")
     assert [len(classes(labels_N, x)) for x in (roles.train, roles.reward, roles.selection)] == [2, 2, 2]
 
 

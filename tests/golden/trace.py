@@ -49,6 +49,8 @@ def main() -> None:
     import numpy as np
 
     from pads.config import with_settings
+    from pads.data.emoji import package_folder
+    from pads.data.prepare import prepare
     from pads.recipes import RECIPES
     from pads.runs import RunFolder
     from pads.train import train
@@ -67,16 +69,22 @@ def main() -> None:
             signal.raise_signal(signal.SIGINT)  # the final figures on thousands of test images are no part of the trace
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job may have been told to ignore it
-    for name, (recipe, settings) in TRACES.items():
-        config = with_settings(replace(RECIPES[recipe](), recipe=recipe), [*SHORT, *settings])
-        with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
+        data = RECIPES["emoji-pads"]().data  # every trace stores its images alike, so they are decoded once for all
+        store = prepare(
+            "emoji", package_folder()[0], Path(folder) / "emoji", size=data.store_size, ratio=data.store_ratio
+        )
+        for name, (recipe, settings) in TRACES.items():
+            changes = [f"data.root={store.path}", *SHORT, *settings]
+            config = with_settings(replace(RECIPES[recipe](), recipe=recipe), changes)
+            run = Path(folder) / name
             try:
-                train(config, Path(folder) / "run", watch=watch)
+                train(config, run, watch=watch)
             except KeyboardInterrupt:
-                weights = RunFolder(Path(folder) / "run").load_checkpoint()["network"]
+                weights = RunFolder(run).load_checkpoint()["network"]
                 print(name, 17, "weights", digest(*weights.values()), flush=True)
                 continue
-        raise SystemExit(f"the run of {name} ended before step 17")
+            raise SystemExit(f"the run of {name} ended before step 17")
 
 
 if __name__ == "__main__":
