@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 import pads
-from pads.config import Config, Part, with_settings
-from pads.recipes import PACED, RECIPES
+from pads.config import PACED, AutoConfig, to_dict, with_settings
+from pads.recipes import RECIPES
 from pads.runs import RunFolder
 
 EVIL = "<img src=x onerror=document.title='hacked'>"
@@ -55,18 +55,18 @@ def photos(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def config(photos) -> Config:
+def config(photos) -> AutoConfig:
     return with_settings(RECIPES["folder-pads"](), ["recipe=folder", f"data.root={photos}", *SETTINGS])
 
 
 @pytest.fixture(scope="session")
 def runs(config, tmp_path_factory) -> dict[str, RunFolder]:
     where = tmp_path_factory.mktemp("runs")
-    default = replace(config, curriculum=Part("distance-weighted"), loss=PACED)
-    static = replace(default, recipe="static", test_curve_every=1)
+    default = ["curriculum.name=distance-weighted", f"loss={json.dumps(to_dict(PACED))}"]
+    static = with_settings(config, [*default, "recipe=static", "test_curve_every=1"])
     return {
         "pads": pads.train(config, where / "pads"),
-        "pads-1": pads.train(replace(config, seed=1), where / "pads-1"),
+        "pads-1": pads.train(with_settings(config, ["seed=1"]), where / "pads-1"),
         "static": pads.train(static, where / "static"),
     }
 
