@@ -229,7 +229,14 @@ def config(tmp_path_factory):
             Image.fromarray(pixels).save(root / f"class-{label}" / f"{number}.png")
     settings = ["recipe=folder", f"data.root={root}"]
     settings += ["data.image_size=16", "data.resize=16", "data.store_size=16", "data.classes_per_batch=4"]
-    settings += ["num_epochs=4", "data.samples_per_class=2", "adapt_every=2", "log_every=1", "threads=1"]
+    settings += [
+        "data.reward_share=0.2",
+        "num_epochs=4",
+        "data.samples_per_class=2",
+        "adapt_every=2",
+        "log_every=1",
+        "threads=1",
+    ]
     config = with_settings(RECIPES["folder"](), settings)
     return resolve_auto(config, torch.device("cpu"), nobody)
 

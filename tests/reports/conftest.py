@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import pads
-from pads.config import PACED, AutoConfig, to_dict, with_settings
-from pads.recipes import RECIPES
+from pads.autoconfig import resolve_auto
+from pads.config import Config, Part, with_settings
+from pads.recipes import PACED, RECIPES
 from pads.runs import RunFolder
+from pads.runs.watch import nobody
 
 EVIL = "<img src=x onerror=document.title='hacked'>"
 """A folder may be called that."""
@@ -55,18 +58,19 @@ def photos(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def config(photos) -> AutoConfig:
-    return with_settings(RECIPES["folder-pads"](), ["recipe=folder", f"data.root={photos}", *SETTINGS])
+def config(photos) -> Config:
+    config = with_settings(RECIPES["folder-pads"](), ["recipe=folder", f"data.root={photos}", *SETTINGS])
+    return resolve_auto(config, torch.device("cpu"), nobody)
 
 
 @pytest.fixture(scope="session")
 def runs(config, tmp_path_factory) -> dict[str, RunFolder]:
     where = tmp_path_factory.mktemp("runs")
-    default = ["curriculum.name=distance-weighted", f"loss={json.dumps(to_dict(PACED))}"]
-    static = with_settings(config, [*default, "recipe=static", "test_curve_every=1"])
+    default = replace(config, curriculum=Part("distance-weighted"), loss=PACED)
+    static = replace(default, recipe="static", test_curve_every=1)
     return {
         "pads": pads.train(config, where / "pads"),
-        "pads-1": pads.train(with_settings(config, ["seed=1"]), where / "pads-1"),
+        "pads-1": pads.train(replace(config, seed=1), where / "pads-1"),
         "static": pads.train(static, where / "static"),
     }
 
