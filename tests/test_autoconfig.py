@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import json
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -15,23 +15,23 @@ import pads
 from pads.autoconfig import (
     SIZES,
     Facts,
+    apply_choices,
     bytes_of,
-    choices,
     choose_batch,
-    facts_of,
-    facts_to_know,
-    is_unsettled,
+    choose_settings,
+    find_facts,
+    find_notes,
     resize_for,
-    settled,
-    shown,
+    resolve_auto,
+    show_value,
     store_size_for,
-    with_choices,
 )
 from pads.check import check
-from pads.config import AUTO, CHOSEN, to_json, with_settings
+from pads.config import CHOSEN, PACED, AutoConfig, Config, from_json, to_json, value_of, with_settings
 from pads.errors import UserError
 from pads.networks import BACKBONES, backbone_of
-from pads.recipes import PACED, RECIPES
+from pads.recipes import RECIPES
+from pads.runs.watch import nobody
 
 FORTY = Facts((4,) * 8, "mug", num_stored=40, short_side=900)
 THOUSAND = Facts((10,) * 80, "product", num_stored=1000, short_side=70)
@@ -45,19 +45,15 @@ ON_GPU = {"device": "cuda", "free_bytes": 100 * 2**30}
 
 def filled(facts, *settings, recipe="folder"):
     config = with_settings(RECIPES[recipe](), settings)
-    return with_choices(config, choices(config, facts))[0]
-
-
-def value(config, key):
-    return functools.reduce(getattr, key.split("."), config)
+    return apply_choices(config, choose_settings(config, facts))
 
 
 @pytest.mark.parametrize("device", [{}, ON_GPU], ids=["cpu", "gpu"])
 @pytest.mark.parametrize("facts", FOLDERS)
 def test_everything_is_chosen_and_passes_the_checks_of_a_run(facts, device):
     config = filled(replace(facts, **device))
-    assert not is_unsettled(config)
-    assert AUTO not in [value(config, key) for key in CHOSEN]
+    assert isinstance(config, Config)
+    assert from_json(to_json(config)) == config
     check(config)
     data = config.data
     assert data.image_size <= data.resize <= data.store_size
@@ -97,20 +93,21 @@ SETTINGS = {
 def test_what_was_set_stays_and_is_no_choice(key):
     given = SETTINGS[key]
     config = with_settings(RECIPES["folder"](), [f"{key}={json.dumps(given)}"])
-    chosen = choices(config, THOUSAND)
+    assert key not in config.auto
+    chosen = choose_settings(config, THOUSAND)
     assert key not in [choice.key for choice in chosen]
-    assert value(with_choices(config, chosen)[0], key) == given
+    assert value_of(apply_choices(config, chosen), key) == given
 
 
 def test_values_are_shown_as_they_are_set():
-    assert [shown(value) for value in (True, 0.001, 0.0, 64, "small", (0.5, 0.25), (180, 255), ())] == [
+    assert [show_value(value) for value in (True, 0.001, 0.0, 64, "small", (0.5, 0.25), (180, 255), ())] == [
         *("true", "0.001", "0", "64", "small", "0.5, 0.25", "180, 255", "none"),
     ]
 
 
 def test_every_choice_has_a_reason_in_words():
     for facts in FOLDERS:
-        for choice in choices(RECIPES["folder"](), facts):
+        for choice in choose_settings(RECIPES["folder"](), facts):
             assert 5 < len(choice.reason) < 90, choice
 
 
@@ -217,7 +214,7 @@ def test_the_sizes_are_those_of_the_paper_for_224_and_in_proportion_otherwise(si
     ],
 )
 def test_what_the_choices_cannot_mend_is_said(facts, words):
-    notes = facts_to_know(filled(facts, "data.root=photos"), facts)
+    notes = find_notes(filled(facts, "data.root=photos"), facts)
     for word in words:
         assert any(word in note for note in notes), notes
     assert bool(notes) == bool(words)
@@ -243,7 +240,7 @@ def photos(tmp_path):
 
 def test_the_facts_are_read_off_the_images(photos):
     config = with_settings(RECIPES["folder"](), [f"data.root={photos}"])
-    facts = facts_of(config, torch.device("cpu"))
+    facts = find_facts(config, torch.device("cpu"))
     assert facts.class_sizes == (4,) * 8
     assert (facts.num_stored, facts.device, facts.prepared_sizes) == (40, "cpu", ())
     assert 40 <= facts.short_side <= 50
@@ -251,7 +248,7 @@ def test_the_facts_are_read_off_the_images(photos):
 
 def test_broken_files_do_not_disturb_the_choice(photos):
     (photos / "mug 1" / "0.png").write_bytes(b"bad")
-    facts = facts_of(with_settings(RECIPES["folder"](), [f"data.root={photos}"]), torch.device("cpu"))
+    facts = find_facts(with_settings(RECIPES["folder"](), [f"data.root={photos}"]), torch.device("cpu"))
     assert facts.num_stored == 40
 
 
@@ -263,12 +260,12 @@ def test_a_run_keeps_what_was_chosen_tells_it_and_goes_on_with_it(photos, tmp_pa
         tmp_path / "run",
         watch=lambda kind, step, values: told.append((kind, values)),
     )
-    assert not is_unsettled(run.config)
-    assert '"auto"' not in to_json(run.config).replace('"device": "auto"', "").replace('"store_on": "auto"', "")
+    assert isinstance(run.config, Config)
+    assert '"auto"' not in run.config_path.read_text().replace('"device": "auto"', "").replace('"store_on": "auto"', "")
     (chosen,) = [values["choices"] for kind, values in told if kind == "chosen"]
     for key, text, _ in chosen:
-        kept = run.config.loss.options["beta"] if key == "loss.options.beta" else value(run.config, key)
-        assert text == shown(kept)
+        kept = run.config.loss.options["beta"] if key == "loss.options.beta" else value_of(run.config, key)
+        assert text == show_value(kept)
     notes = [note for kind, values in told if kind == "note" for note in values["notes"]]
     assert any("1 class with a single image" in note for note in notes)
     assert pads.resume(run).is_finished
@@ -279,24 +276,53 @@ def test_a_store_that_was_prepared_is_found_and_its_size_taken(photos):
     from pads.data.prepare import prepare
 
     prepare("folder", photos, size=40, num_workers=1)
-    config = settled(with_settings(RECIPES["folder"](), [f"data.root={photos}"]), torch.device("cpu"), lambda *_: None)
+    config = resolve_auto(with_settings(RECIPES["folder"](), [f"data.root={photos}"]), torch.device("cpu"), nobody)
     assert config.data.store_size == 40
     moved = photos.rename(photos.parent / "elsewhere")
     config = with_settings(RECIPES["folder"](), [f"data.root={moved / '.pads-folder-40x53'}"])
-    assert settled(config, torch.device("cpu"), lambda *_: None).data.store_size == 40
+    assert resolve_auto(config, torch.device("cpu"), nobody).data.store_size == 40
 
 
 def test_a_file_of_weights_says_which_backbone_it_was_made_for(tmp_path, photos):
     torch.save(BACKBONES["resnet18"]().state_dict(), tmp_path / "r18.pth")
     assert backbone_of(tmp_path / "r18.pth") == "resnet18"
     config = with_settings(RECIPES["folder"](), [f"data.root={photos}", f"network.weights={tmp_path / 'r18.pth'}"])
-    assert settled(config, torch.device("cpu"), lambda *_: None).network.backbone == "resnet18"
+    assert resolve_auto(config, torch.device("cpu"), nobody).network.backbone == "resnet18"
     missing = with_settings(RECIPES["folder"](), [f"data.root={photos}", "network.weights=nowhere.pth"])
     with pytest.raises(UserError, match=r"no file nowhere\.pth"):
-        settled(missing, torch.device("cpu"), lambda *_: None)
+        resolve_auto(missing, torch.device("cpu"), nobody)
 
 
-def test_auto_is_refused_where_nothing_is_chosen():
-    with pytest.raises(UserError, match="seed must be a whole number"):
-        with_settings(RECIPES["folder"](), ["seed=auto"])
-    assert with_settings(RECIPES["emoji-pads"](), ["data.image_size=auto"]).data.image_size == AUTO
+def test_any_recipe_can_leave_a_setting_to_be_chosen(photos):
+    config = with_settings(RECIPES["emoji-pads"](), ["data.name=folder", f"data.root={photos}", "num_epochs=auto"])
+    assert isinstance(config, AutoConfig) and config.auto == {"num_epochs"}
+    resolved = resolve_auto(config, torch.device("cpu"), nobody)
+    assert resolved.num_epochs > 0
+    assert resolved == with_settings(config, [f"num_epochs={resolved.num_epochs}"])
+
+
+def test_a_config_needs_no_look_at_the_images_and_tells_of_no_choice():
+    told = []
+    config = RECIPES["cub200-margin-pads"]()
+    assert resolve_auto(config, torch.device("cpu"), lambda *event: told.append(event)) is config
+    assert told == []
+
+
+def test_settings_are_checked_once_and_before_the_images_are_looked_at(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(sys.modules["pads.train"], "check", lambda config: calls.append(config) or check(config))
+    nowhere = f"data.root={tmp_path / 'nowhere'}"
+    for setting, words in (("loss.name=tripplet", "did you mean triplet"), ("data.samples_per_class=0", "at least 2")):
+        with pytest.raises(UserError, match=words):
+            pads.train(with_settings(RECIPES["folder"](), [nowhere, setting]), tmp_path / "run")
+    with pytest.raises(UserError, match="nowhere"):
+        pads.train(with_settings(RECIPES["folder"](), [nowhere]), tmp_path / "run")
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [["data.resize=50"], ["data.image_size=300"], ["network.weights=somewhere.pth"], ["data.reward_share=0"]],
+)
+def test_what_is_still_to_be_chosen_is_not_held_against_what_is_set(settings):
+    check(with_settings(RECIPES["folder"](), settings))

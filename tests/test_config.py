@@ -6,7 +6,10 @@ from dataclasses import FrozenInstanceError, fields, replace
 
 import pytest
 
+from pads.check import check
 from pads.config import (
+    CHOSEN,
+    AutoConfig,
     Config,
     Data,
     Network,
@@ -18,10 +21,13 @@ from pads.config import (
     fits,
     from_dict,
     from_json,
+    from_values,
+    known_settings,
     lookup,
     option_names,
     to_dict,
     to_json,
+    value_of,
     with_settings,
 )
 from pads.errors import UserError
@@ -248,6 +254,73 @@ def test_a_setting_that_does_not_fit_is_refused_with_the_nearest_right_ones(sett
 def test_a_setting_below_an_option_that_is_a_single_value_is_refused():
     words = "loss.options.beta is a single setting, so loss.options.beta.start does not exist"
     assert words in refusal(with_settings, EVERYTHING, ["loss.options.beta.start=1"])
+
+
+# -- what is still to be chosen ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", sorted(CHOSEN))
+def test_auto_leaves_a_setting_to_be_chosen_and_a_value_ends_that(key):
+    auto = with_settings(EVERYTHING, [f"{key}=auto"])
+    assert isinstance(auto, AutoConfig) and auto.auto == {key}
+    given = value_of(EVERYTHING, key)
+    assert with_settings(auto, [f"{key}={json.dumps(given)}"]) == EVERYTHING
+    assert known_settings(auto).recipe == EVERYTHING.recipe
+    group = with_settings(EVERYTHING, [f"{key}=auto", "seed=4"])
+    assert group.auto == {key} and group.config.seed == 4
+
+
+def test_settings_of_an_auto_config_change_and_the_rest_is_still_to_be_chosen():
+    auto = with_settings(Config(), ["num_epochs=auto", "data.resize=auto", "network.backbone=auto"])
+    changed = with_settings(auto, ["data.resize=100", "seed=3", "loss.name=triplet"])
+    assert changed.auto == {"num_epochs", "network.backbone"}
+    assert changed.config == replace(Config(), seed=3, loss=Part("triplet"), data=Data(resize=100))
+    assert with_settings(auto, []) == auto
+
+
+def test_a_group_may_hold_an_auto():
+    assert with_settings(Config(), ['data={"image_size": "auto", "flip": false}']) == AutoConfig(
+        replace(Config(), data=Data(flip=False)), frozenset({"data.image_size"})
+    )
+
+
+def test_no_config_holds_the_word_auto_in_the_place_of_a_value():
+    auto = with_settings(Config(), [f"{key}=auto" for key in CHOSEN])
+    assert auto == AutoConfig(Config(), CHOSEN)
+    assert to_dict(auto)["num_epochs"] == "auto"
+    assert from_values(to_dict(auto)) == auto
+
+
+@pytest.mark.parametrize("key", sorted(CHOSEN))
+def test_json_in_and_out_of_a_config_refuses_auto(key):
+    auto = with_settings(Config(), [f"{key}=auto"])
+    words = f"{key} is auto, but the config of a run holds what was chosen: give "
+    assert words in refusal(from_dict, to_dict(auto))
+    assert words in refusal(from_json, json.dumps(to_dict(auto)))
+    assert words in refusal(to_json, auto)
+
+
+def test_auto_that_a_setting_itself_means_is_a_value():
+    assert with_settings(Config(), ["device=auto", "data.store_on=auto"]) == Config()
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("seed=auto", "seed must be a whole number, not 'auto'"),
+        ("data.flip=auto", "data.flip must be true or false, not 'auto'"),
+        ("optimiser.weight_decay=auto", "optimiser.weight_decay must be a number, not 'auto'"),
+        ("data=auto", "data is a group of settings, not 'auto'"),
+    ],
+)
+def test_auto_is_refused_where_nothing_is_chosen(setting, words):
+    assert words in refusal(with_settings, Config(), [setting])
+
+
+def test_a_config_of_plain_python_with_a_wrong_type_is_refused_at_the_door_and_by_a_file():
+    for wrong in (replace(Config(), num_epochs="auto"), replace(Config(), num_epochs=1.5)):
+        assert "num_epochs" in refusal(check, wrong)
+        assert "num_epochs" in refusal(to_json, wrong)
 
 
 # -- building parts ----------------------------------------------------------------------------------------------------

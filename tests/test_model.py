@@ -10,9 +10,10 @@ import torch
 from PIL import Image
 
 import pads
+from pads.autoconfig import resolve_auto
 from pads.config import with_settings
 from pads.data import folder
-from pads.data.views import load_views
+from pads.data.loading import load_views
 from pads.errors import UserError
 from pads.evaluate import embed
 from pads.model import evaluate_run
@@ -53,7 +54,8 @@ def photos(tmp_path_factory) -> Path:
 
 
 def config(photos, *settings):
-    return with_settings(RECIPES["folder"](), [f"data.root={photos}", *SETTINGS, *settings])
+    given = with_settings(RECIPES["folder"](), [f"data.root={photos}", *SETTINGS, *settings])
+    return resolve_auto(given, torch.device("cpu"), nobody)
 
 
 @pytest.fixture(scope="module")

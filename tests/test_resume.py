@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from pads.autoconfig import resolve_auto
 from pads.build import match_layouts
 from pads.config import Config, with_settings
 from pads.errors import UserError
 from pads.recipes import RECIPES
 from pads.runs import RunFolder
 from pads.runs.checkpoint import load_state
+from pads.runs.watch import nobody
 from pads.train import resume, train
 
 SETTINGS = [
@@ -44,8 +46,8 @@ def photos(noisy_photos) -> Path:
 
 @pytest.fixture(scope="module")
 def config(photos) -> Config:
-    recipe = RECIPES["folder-pads"]()
-    return with_settings(replace(recipe, recipe="folder-pads", data=replace(recipe.data, root=str(photos))), SETTINGS)
+    config = with_settings(RECIPES["folder-pads"](), ["recipe=folder-pads", f"data.root={photos}", *SETTINGS])
+    return resolve_auto(config, torch.device("cpu"), nobody)
 
 
 @pytest.fixture(scope="module")

@@ -28,13 +28,13 @@ import torch
 from PIL import Image
 from torch import nn
 
-from pads.autoconfig import settled
+from pads.autoconfig import resolve_auto
 from pads.build import build_network, own_device
-from pads.check import check
+from pads.check import check_share
 from pads.config import Config, with_settings
-from pads.data import views as views_module
+from pads.data import roles
 from pads.data.batches import rank_share
-from pads.data.views import load_views
+from pads.data.loading import load_views
 from pads.errors import UserError
 from pads.evaluate import embed, evaluate
 from pads.losses import MarginLoss, TripletLoss
@@ -83,9 +83,9 @@ def photos(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def config(photos) -> Config:
-    recipe = RECIPES["folder-pads"]()
-    config = with_settings(replace(recipe, recipe="folder-pads", data=replace(recipe.data, root=str(photos))), SETTINGS)
-    return settled(config, torch.device("cpu"), nobody)
+    own = ["recipe=folder-pads", f"data.root={photos}"]
+    config = with_settings(RECIPES["folder-pads"](), [*own, *SETTINGS])
+    return resolve_auto(config, torch.device("cpu"), nobody)
 
 
 # -- processes ---------------------------------------------------------------------------------------------------------
@@ -418,7 +418,7 @@ def test_the_sum_of_the_processes_gradients_is_the_gradient_of_one(tmp_path, siz
 
 def test_each_process_embeds_its_part_and_all_hear_the_figures_of_the_whole(config, tmp_path, monkeypatch):
     """18 test images in batches of 4 are five batches: for six processes, one has nothing to do."""
-    monkeypatch.setitem(views_module.EVALUATION_BATCH, "cpu", 4)
+    monkeypatch.setitem(roles.EVALUATION_BATCH, "cpu", 4)
     network, names = build_network(config), ("recall@1", "map@r", "nmi", "intra")
     view = load_views(config, torch.device("cpu"), nobody).test
     expected, embeddings = evaluate(network, view, names), embed(network, view)[0]
@@ -426,8 +426,8 @@ def test_each_process_embeds_its_part_and_all_hear_the_figures_of_the_whole(conf
 
     def measured(team: Team) -> tuple[int, dict[str, float], torch.Tensor]:
         view = load_views(config, torch.device("cpu"), nobody, team).test
-        own = embed(network, view)
-        return len(own[0]), evaluate(network, view, names), team.on_first(*own)[0]
+        own = embed(network, view.batches(team))
+        return len(own[0]), evaluate(network, view, names, team=team), team.on_first(*own)[0]
 
     for size, shares in ((2, [8, 10]), (6, [0, 4, 4, 4, 4, 2])):
         results = together(size, in_a_team(measured), tmp_path)
@@ -493,7 +493,7 @@ def test_the_shares_of_a_row_of_things_are_in_order_and_complete():
 def test_a_number_of_processes_that_does_not_fit_is_refused_with_those_that_do(config, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "3")
     with pytest.raises(UserError) as refused:
-        check(config)
+        check_share(config)
     assert str(refused.value) == (
         "the 4 classes of a batch cannot be dealt out to 3 processes: start 1, 2 or 4, or set data.classes_per_batch to a "
         "multiple of 3."

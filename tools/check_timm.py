@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +86,7 @@ def checked(name: str, settings: list[str], photos: Path, folder: Path, is_compi
     every += ["data.classes_per_batch=4", "data.samples_per_class=4", f"optimiser.layer_decay={DECAY}"]
     told: dict[str, Any] = {}
     run = pads.train(
-        with_settings(replace(pads.RECIPES["folder"](), recipe="folder"), every),
+        with_settings(pads.RECIPES["folder"](), ["recipe=folder", *every]),
         folder / "run",
         watch=lambda kind, step, values: told.setdefault(kind, []).append(values),
     )

@@ -18,7 +18,7 @@ from statistics import fmean, stdev
 
 from pads.build import build_network, pick_device
 from pads.config import Config
-from pads.data.views import load_views
+from pads.data.loading import load_views
 from pads.errors import UserError
 from pads.evaluate import evaluate
 from pads.runs import RunFolder

@@ -10,12 +10,13 @@ for all runs that share them. A run that is in the file already is not run again
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+import json
 from pathlib import Path
 
 from pads.config import Config, to_json, with_settings
 from pads.recipes import RECIPES
 from pads.runs import RunFolder
+from pads.studies.arms import fix_settings
 from pads.studies.engines import Job, execute
 from pads.studies.runner import source_commit
 from pads.studies.seeds import append_row, finished, row_of
@@ -48,9 +49,9 @@ def parse() -> argparse.Namespace:
 
 
 def make_config(recipe: str, seed: int, options: argparse.Namespace) -> Config:
-    config = RECIPES[recipe]()
-    config = replace(config, recipe=recipe + options.name, seed=seed, data=replace(config.data, root=options.data))
-    return with_settings(config, options.settings)
+    own = {"recipe": recipe + options.name, "seed": seed, "data.root": options.data}
+    settings = [f"{key}={json.dumps(value)}" for key, value in own.items()]
+    return fix_settings(with_settings(RECIPES[recipe](), [*settings, *options.settings]))
 
 
 def run(config: Config, options: argparse.Namespace) -> None:

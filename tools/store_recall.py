@@ -22,7 +22,8 @@ from pads.config import Data, Network
 from pads.data import DATASETS, load_store
 from pads.data.augment import normalise
 from pads.data.benchmark import ImageList
-from pads.data.views import Preprocessing, View
+from pads.data.preprocessing import Preprocessing
+from pads.data.roles import View
 from pads.evaluate import evaluate
 from pads.networks import build_backbone, load_weights
 
@@ -48,7 +49,7 @@ def main() -> None:
 
     print(f"{len(test):,} images by Pillow:", evaluate(features, by_pillow(test), METRICS), flush=True)
     preprocessing = Preprocessing.of(Data(store_size=options.size, store_ratio=options.ratio), Network())
-    view = View.of(load_store(test, options.size, options.ratio), np.arange(len(test)), preprocessing)
+    view = View(load_store(test, options.size, options.ratio), np.arange(len(test)), preprocessing)
     print(f"from a store of {options.size} pixels, ratio {options.ratio:.3g}:", evaluate(features, view, METRICS))
 
 

@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from pads.agents import AGENTS
-    from pads.config import Config, Part
+    from pads.config import AutoConfig, Config, Part
     from pads.curricula import CURRICULA, FixedCurriculum, LearnedCurriculum
     from pads.data import DATASETS
     from pads.errors import UserError
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "AGENTS": "agents",
+    "AutoConfig": "config",
     "BACKBONES": "networks",
     "BinDistribution": "sampling",
     "CURRICULA": "curricula",
@@ -79,7 +80,12 @@ def __dir__() -> list[str]:
 
 
 class _Package(types.ModuleType):
-    """Importing the file train.py would make `pads.train` the module; here it stays the function of that name."""
+    """Keeps `pads.train` the function when the file train.py is imported.
+
+    No plainer way was found. Python sets a submodule on its package after the submodule has run, so neither train.py nor
+    `__getattr__` has the last word. Importing the functions here would make `import pads` wait for torch. Other names for
+    the files would break `from pads.train import train`.
+    """
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, types.ModuleType) and name in _HOMES:

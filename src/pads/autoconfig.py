@@ -1,14 +1,12 @@
-"""What a run on somebody's own images needs, chosen from the facts: `choices` is a pure function, and the rules are all here.
+"""What a run on somebody's own images needs, chosen from the facts: an AutoConfig in, a Config out.
 
-A recipe writes `auto` where the images should decide (`config.CHOSEN`), and whatever is set otherwise stays. `settled` looks
-at the images, fills in the rest before a run folder is made, and tells what it chose and why.
+`choose_settings` is a pure function, and the rules are all here. Only what was left to be chosen is chosen; whatever is set
+otherwise stays. `resolve_auto` looks at the images, fills in the rest before a run folder is made, and tells what it chose and why.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from pads.config import AUTO, CHOSEN, Config, Data, Part, Sampling, from_dict, set_value, to_dict
+from pads.config import PACED, AutoConfig, Config, Data, Part, Sampling, from_values, set_value, to_dict, value_of
 from pads.curricula import is_adaptive
 from pads.data.benchmark import ImageList, QueryGallery, counted
 from pads.data.prepare import prepared_sizes, read_data
@@ -26,10 +24,7 @@ from pads.data.store import free_memory, free_on, stored_shape
 from pads.networks import backbone_of, find_weights
 from pads.networks.timm_models import is_timm, model_input
 from pads.networks.weights import DOWNLOADED
-from pads.recipes import PACED
-
-Watch = Callable[[str, int, Mapping[str, Any]], None]
-"""See `pads.train.Watch`."""
+from pads.runs.watch import Watch
 
 SIZES = (224, 192, 160, 128, 96, 64, 32)
 """Of images, from which one is chosen; each is a multiple of the 32 pixels that make one of the last feature map."""
@@ -80,37 +75,35 @@ class Choice:
     reason: str
 
 
-def settled(config: Config, device: torch.device, watch: Watch) -> Config:
-    """The config with a value wherever it says `auto`; what was chosen is told to whoever watches."""
-    config, chosen = with_choices(config, model_choices(config))
-    warnings: tuple[str, ...] = ()
-    if is_unsettled(config):
-        facts = facts_of(config, device)
-        config, more = with_choices(config, choices(config, facts))
-        chosen, warnings = [*chosen, *more], facts_to_know(config, facts)
-    if chosen:
-        watch("chosen", 0, {"choices": tuple((choice.key, shown(choice.value), choice.reason) for choice in chosen)})
-        watch("note", 0, {"notes": warnings})
-    return config
+def resolve_auto(config: Config | AutoConfig, device: torch.device, watch: Watch) -> Config:
+    """Choose what is left to be chosen; what was chosen is told to whoever watches. A Config stays as it is."""
+    if isinstance(config, Config):
+        return config
+    chosen = choose_model_input(config)
+    notes: tuple[str, ...] = ()
+    resolved = apply_choices(config, chosen)
+    if isinstance(resolved, AutoConfig):
+        facts = find_facts(resolved, device)
+        more = choose_settings(resolved, facts)
+        resolved, chosen = apply_choices(resolved, more), [*chosen, *more]
+        assert isinstance(resolved, Config)
+        notes = find_notes(resolved, facts)
+    watch("chosen", 0, {"choices": tuple((choice.key, show_value(choice.value), choice.reason) for choice in chosen)})
+    watch("note", 0, {"notes": notes})
+    if "network.backbone" in config.auto and resolved.network.weights is not None:
+        find_weights(resolved.network.weights, resolved.network.backbone)  # fetched before any image is decoded
+    return resolved
 
 
-def with_choices(config: Config, chosen: list[Choice]) -> tuple[Config, list[Choice]]:
+def apply_choices(config: AutoConfig, chosen: list[Choice]) -> Config | AutoConfig:
     values = to_dict(config)
     for choice in chosen:
         set_value(values, choice.key, choice.value)
-    return from_dict(values), chosen
+    return from_values(values)
 
 
-def is_unsettled(config: Config) -> bool:
-    return any(is_auto(config, key) for key in CHOSEN)
-
-
-def is_auto(config: Config, key: str) -> bool:
-    return bool(functools.reduce(getattr, key.split("."), config) == AUTO)
-
-
-def shown(value: Any) -> str:
-    """As `--set` takes it, but for the brackets of a list."""
+def show_value(value: Any) -> str:
+    """Write a value as `--set` takes it, but for the brackets of a list."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
@@ -121,14 +114,15 @@ def shown(value: Any) -> str:
 # -- the rules ---------------------------------------------------------------------------------------------------------
 
 
-def choices(config: Config, facts: Facts) -> list[Choice]:
-    """A value for every setting that is `auto`, each with its reason; those that are set are taken as they are."""
+def choose_settings(left: AutoConfig, facts: Facts) -> list[Choice]:
+    """Choose a value for every setting that is `auto`, each with its reason; those that are set are taken as they are."""
+    config, auto = left.config, left.auto
     chosen: list[Choice] = []
 
     def choose(key: str, value: Any, reason: str) -> Any:
-        """The value of the setting: the one given if it is auto, which is then a choice."""
-        if not is_auto(config, key):
-            return functools.reduce(getattr, key.split("."), config)
+        """Return the value of the setting: the one given if it is auto, which is then a choice."""
+        if key not in auto:
+            return value_of(config, key)
         chosen.append(Choice(key, value, reason))
         return value
 
@@ -136,23 +130,23 @@ def choices(config: Config, facts: Facts) -> list[Choice]:
     where = "a GPU" if on_gpu else "a CPU"
 
     backbone = choose("network.backbone", *choose_backbone(config, facts))
-    choose("network.frozen_batch_norm", *frozen_batch_norm(is_pretrained))
+    choose("network.frozen_batch_norm", *choose_frozen_batch_norm(is_pretrained))
     choose("precision", *choose_precision(facts, backbone))
     size, why = choose_image_size(facts, backbone, is_pretrained, config.data.store_ratio)
-    if not is_auto(config, "data.resize") and config.data.resize < size:
+    if "data.resize" not in auto and config.data.resize < size:
         size, why = config.data.resize, "the whole of data.resize"
     image_size = choose("data.image_size", size, why)
     resize = choose("data.resize", resize_for(image_size), "a little more than a crop, for crops to move in")
     choose("data.store_size", *choose_store_size(facts, resize, config.data.store_ratio))
 
     reward_share = choose("data.reward_share", *choose_reward_share(config, facts))
-    if reward_share == 0 and is_auto(config, "data.reward_share") and is_adaptive(config):
-        chosen += static_sampling(config)
+    if reward_share == 0 and "data.reward_share" in auto and is_adaptive(config):
+        chosen += choose_static_sampling(config)
     selection_share = choose("data.selection_share", *choose_selection_share(facts))
 
     train_sizes = sizes_to_train_on(config.data, facts, selection_share, reward_share)
     most_images = 112 if on_gpu else 64 if facts.num_images >= 500 else 32
-    given = None if is_auto(config, "data.samples_per_class") else config.data.samples_per_class
+    given = None if "data.samples_per_class" in auto else config.data.samples_per_class
     classes, samples, reason = choose_batch(train_sizes, most_images, given)
     classes = choose("data.classes_per_batch", classes, reason)
     choose("data.samples_per_class", samples, reason)
@@ -179,7 +173,7 @@ def choose_backbone(config: Config, facts: Facts) -> tuple[str, str]:
     return "small", "quick on a CPU without weights; --weights imagenet takes a ResNet"
 
 
-def frozen_batch_norm(is_pretrained: bool) -> tuple[bool, str]:
+def choose_frozen_batch_norm(is_pretrained: bool) -> tuple[bool, str]:
     if is_pretrained:
         return True, "the statistics that come with the weights"
     return False, "a network from scratch has no statistics yet"
@@ -251,7 +245,7 @@ def choose_reward_share(config: Config, facts: Facts) -> tuple[float, str]:
     return 0.15, "what the sampling policy is rewarded on"
 
 
-def static_sampling(config: Config) -> list[Choice]:
+def choose_static_sampling(config: Config) -> list[Choice]:
     """Instead of a learned curriculum, where there is nothing to reward it on; under the loss that is usual without one."""
     why = "a policy has too little to learn from; --set data.reward_share=0.15 keeps it"
     chosen = [Choice("curriculum.name", "distance-weighted", why)]
@@ -316,13 +310,14 @@ def choose_epochs(num_images: int, batch_size: int, on_gpu: bool, is_pretrained:
     return epochs, f"{epochs * steps_per_epoch:,} steps, sensible on {where}"
 
 
-def model_choices(config: Config) -> list[Choice]:
-    """The input that a timm model was made for, where it is `auto`."""
+def choose_model_input(left: AutoConfig) -> list[Choice]:
+    """Choose the input that a timm model was made for, where it is `auto`."""
+    config, auto = left.config, left.auto
     if not is_timm(config.network.backbone):
         return []
     made_for, reason = model_input(config.network.backbone), "what the model was made for"
-    image_size = made_for.image_size if is_auto(config, "data.image_size") else config.data.image_size
-    resize = round(image_size / made_for.crop_share) if is_auto(config, "data.resize") else config.data.resize
+    image_size = made_for.image_size if "data.image_size" in auto else config.data.image_size
+    resize = round(image_size / made_for.crop_share) if "data.resize" in auto else config.data.resize
     chosen = [
         Choice("data.image_size", image_size, reason),
         Choice("data.resize", resize, f"{reason}: a crop of {made_for.crop_share:.1%}"),
@@ -330,25 +325,25 @@ def model_choices(config: Config) -> list[Choice]:
         Choice("network.mean", made_for.mean, reason),
         Choice("network.std", made_for.std, reason),
     ]
-    return [choice for choice in chosen if is_auto(config, choice.key)]
+    return [choice for choice in chosen if choice.key in auto]
 
 
 # -- the facts ---------------------------------------------------------------------------------------------------------
 
 
-def facts_of(config: Config, device: torch.device) -> Facts:
-    """Looks at the images, the machine and the weights."""
-    data, fits = config.data, None
-    weights = config.network.weights
-    if weights is not None and weights not in DOWNLOADED and is_auto(config, "network.backbone"):
-        fits = backbone_of(find_weights(weights, config.network.backbone))
+def find_facts(left: AutoConfig, device: torch.device) -> Facts:
+    """Look at the images, the machine and the weights."""
+    data, fits = left.config.data, None
+    weights = left.config.network.weights
+    if weights is not None and weights not in DOWNLOADED and "network.backbone" in left.auto:
+        fits = backbone_of(find_weights(weights, left.config.network.backbone))
     root = None if data.root is None else Path(data.root).expanduser()
     sizes = prepared_sizes(data.name, root, data.store_ratio) if root is not None else ()
-    if is_auto(config, "data.store_size"):
+    if "data.store_size" in left.auto:
         data = replace(data, store_size=sizes[0] if sizes else 0)
     benchmark, prepared = read_data(data)
     class_sizes_C = np.bincount(benchmark.train.labels)
-    stored = np.array(prepared.sizes) if prepared else sizes_of(benchmark.train)
+    stored = np.array(prepared.sizes) if prepared else read_sizes(benchmark.train)
     test = benchmark.test.images if isinstance(benchmark.test, QueryGallery) else benchmark.test
     return Facts(
         class_sizes=tuple(class_sizes_C.tolist()),
@@ -363,8 +358,8 @@ def facts_of(config: Config, device: torch.device) -> Facts:
     )
 
 
-def sizes_of(images: ImageList) -> np.ndarray:
-    """(n, 2) width and height of images spread over the list, from the heads of their files; broken ones are passed over."""
+def read_sizes(images: ImageList) -> np.ndarray:
+    """Read (n, 2) width and height of images spread over the list, from the heads of their files; broken ones are passed over."""
     sizes = []
     for index in np.unique(np.linspace(0, len(images) - 1, LOOKED_AT).astype(int)):
         try:
@@ -375,8 +370,8 @@ def sizes_of(images: ImageList) -> np.ndarray:
     return np.array(sizes, dtype=np.int64).reshape(-1, 2)
 
 
-def facts_to_know(config: Config, facts: Facts) -> tuple[str, ...]:
-    """Sentences on what the choices cannot mend."""
+def find_notes(config: Config, facts: Facts) -> tuple[str, ...]:
+    """Say in sentences what the choices cannot mend."""
     sizes, notes = np.array(facts.class_sizes), []
     largest, num_pairs = int(sizes.max()), int((sizes < 4).sum())
     if largest > facts.num_images / 2 and len(sizes) > 2:

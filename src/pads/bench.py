@@ -19,36 +19,39 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pads.autoconfig import settled
+from pads.autoconfig import resolve_auto
 from pads.build import build_draw, build_optimiser, pick_device, set_learning_rates, start_network
 from pads.check import check
-from pads.config import Config, Part, Sampling
+from pads.config import AutoConfig, Config, Part, Sampling, known_settings
 from pads.curricula import is_adaptive, make_curriculum
 from pads.data.benchmark import ImageList
+from pads.data.loading import load_views
+from pads.data.preprocessing import Preprocessing
+from pads.data.roles import View, Views, even_batches
 from pads.data.store import ImageStore, stored_shape
-from pads.data.views import Preprocessing, View, Views, even_batches, load_views
 from pads.errors import UserError
 from pads.evaluate import evaluate
 from pads.recipes import with_pads
 from pads.runs import RunFolder
 from pads.runs.checkpoint import write_atomically
+from pads.runs.watch import nobody
 from pads.runtime.graphs import WARM_UP_STEPS, CapturedStep
 from pads.runtime.precision import float32_rounding
-from pads.train import batch_size, fit, nobody
+from pads.train import batch_size, fit
 
 SKIPPED_WINDOWS = 2
 """The first records of a run hold the compilation and the capture."""
 
 
-def bench(config: Config, *, num_steps: int = 600, images: int = 5864) -> dict[str, Any]:
-    """The figures of `pads bench`: the network, batch and precision of a recipe, on its data or on noise."""
+def bench(recipe: Config | AutoConfig, *, num_steps: int = 600, images: int = 5864) -> dict[str, Any]:
+    """Measure the network, batch and precision of a recipe, on its data or on noise: the figures of `pads bench`."""
     if num_steps < 1:
         raise UserError(f"--steps is {num_steps}: give at least 1, better some hundreds.")
+    check(recipe)
+    device = pick_device(known_settings(recipe).device)
+    config = resolve_auto(recipe, device, nobody)
     if is_adaptive(config):
         config = replace(config, curriculum=Part("distance-weighted"), sampling=Sampling())
-    check(config)
-    device = pick_device(config.device)
-    config = settled(config, device, nobody)
     views = (
         load_views(config, device, nobody)
         if config.data.root or config.data.name == "emoji"
@@ -181,9 +184,9 @@ def noise(config: Config, device: torch.device, num_images: int) -> Views:
     preprocessing = Preprocessing.of(config.data, config.network, config.compiled)
     order = np.arange(num_images)
     reward = order % 7 == 0  # about 15 %
-    train = View.of(store, order[~reward], preprocessing)
-    held_out = View.of(store, order[reward], preprocessing, batch_size=even_batches(int(reward.sum())))
-    return Views(train, held_out, View.of(store, order[:0], preprocessing), held_out, ())
+    train = View(store, order[~reward], preprocessing)
+    held_out = View(store, order[reward], preprocessing, batch_size=even_batches(int(reward.sum())))
+    return Views(train, held_out, View(store, order[:0], preprocessing), held_out, ())
 
 
 def rows(figures: dict[str, Any]) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from pads.config import Config, Optimiser
 from pads.curricula import Curriculum, make_curriculum
-from pads.data.views import Views
+from pads.data.roles import Views
 from pads.errors import UserError
 from pads.losses import build_loss
 from pads.networks import EmbeddingNetwork, build_backbone, find_weights, load_weights, seeded
@@ -47,9 +47,9 @@ def start_network(config: Config) -> EmbeddingNetwork:
     return network
 
 
-def build_parts(config: Config, views: Views) -> tuple[EmbeddingNetwork, nn.Module, Curriculum]:
+def build_parts(config: Config, views: Views, team: Team = ALONE) -> tuple[EmbeddingNetwork, nn.Module, Curriculum]:
     network = start_network(config).to(views.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if views.team.size > 1 and not config.network.frozen_batch_norm:
+    if team.size > 1 and not config.network.frozen_batch_norm:
         share_batch_norms(network.modules())
     if config.compiled and views.device.type == "cuda":
         network.compile(dynamic=False)
@@ -57,7 +57,7 @@ def build_parts(config: Config, views: Views) -> tuple[EmbeddingNetwork, nn.Modu
     curriculum = make_curriculum(config)
     if curriculum.metrics and config.adapt_every and len(views.reward) == 0:
         raise UserError("this curriculum learns from the reward split, which is empty: set data.reward_share above 0.")
-    return network, loss_fn, LedCurriculum(curriculum, views.team) if views.team.size > 1 else curriculum
+    return network, loss_fn, LedCurriculum(curriculum, team) if team.size > 1 else curriculum
 
 
 def make_loss(config: Config, num_classes: int) -> nn.Module:

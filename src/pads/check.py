@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 from dataclasses import asdict
-from typing import Any
 
 from torch import nn
 
 from pads.build import make_loss
-from pads.config import AUTO, Config, Sampling, lookup
+from pads.config import AutoConfig, Config, Sampling, from_dict, known_settings, lookup, to_dict, value_of
 from pads.curricula import Curriculum, FixedCurriculum, make_curriculum
 from pads.data import DATASETS
 from pads.data.augment import check_crop
@@ -50,7 +48,7 @@ MOST_THREADS = 1024
 
 
 def check_share(config: Config) -> None:
-    """The classes of a batch can be dealt out to the processes."""
+    """Refuse a batch whose classes cannot be dealt out to the processes."""
     num_classes, size = config.data.classes_per_batch, num_processes()
     if num_classes % size:
         right = [str(number) for number in range(1, num_classes + 1) if num_classes % number == 0]
@@ -60,12 +58,12 @@ def check_share(config: Config) -> None:
         )
 
 
-def check(config: Config) -> None:
-    """Settings that cannot work are refused before a run folder is made; what is still to be chosen will be right."""
+def check(given: Config | AutoConfig) -> None:
+    """Refuse settings that cannot work, before a run folder is made; what is still to be chosen will be right."""
+    config, auto = known_settings(given), given.auto if isinstance(given, AutoConfig) else frozenset()
+    from_dict(to_dict(config))  # what was made in Python is held to its types, as what comes from a file is
     for name, least in AT_LEAST.items():
-        value: Any = functools.reduce(getattr, name.split("."), config)
-        if value == AUTO:
-            continue
+        value = value_of(config, name)
         most = math.inf if isinstance(value, float) else 2**63
         if value is not None and not least <= value < most:
             null = (
@@ -76,13 +74,11 @@ def check(config: Config) -> None:
             raise UserError(f"{name} is {value}: it must be at least {least}{null}.")
     if config.threads is not None and config.threads > MOST_THREADS:
         raise UserError(f"threads is {config.threads}: it must be at most {MOST_THREADS}.")
-    if config.network.std != AUTO and min(config.network.std) <= 0:
+    if min(config.network.std) <= 0:
         raise UserError(f"network.std is {list(config.network.std)}: each must be above 0.")
     if not config.recall_at or min(config.recall_at) < 1:
         raise UserError(f"recall_at is {list(config.recall_at)}: name at least one k, each at least 1.")
-    if config.data.classes_per_batch != AUTO:
-        check_share(config)
-    if AUTO not in (config.data.resize, config.data.image_size):
+    if not auto & {"data.resize", "data.image_size"}:
         check_crop(config.data.resize, config.data.image_size)
     check_draw(config.sampling.negatives_from, config.sampling.rho)
     check_metric_names([config.select_by])
@@ -95,7 +91,7 @@ def check(config: Config) -> None:
         raise UserError(f"optimiser.layer_decay is {config.optimiser.layer_decay}: it must be above 0 and at most 1.")
     if not config.optimiser.head_factor > 0:
         raise UserError(f"optimiser.head_factor is {config.optimiser.head_factor}: it must be above 0.")
-    if config.network.backbone != AUTO:
+    if "network.backbone" not in auto:
         check_backbone(config.network.backbone)
         if config.network.weights is not None:
             find_weights(config.network.weights, config.network.backbone)

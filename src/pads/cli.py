@@ -8,14 +8,13 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import pads
-from pads.config import Config, Data, lookup, to_json, with_settings
+from pads.config import AutoConfig, Config, Data, lookup, to_dict, with_settings
 from pads.errors import UserError
 from pads.recipes import RECIPES
 
@@ -353,18 +352,15 @@ def train_command(options: argparse.Namespace) -> None:
         return
     if options.recipe is None:
         raise UserError("name a recipe, for example `pads train emoji-pads`; `pads recipes` lists them.")
-    config = recipe_config(options.recipe)
-    data = replace(
-        config.data,
-        root=config.data.root if options.data is None else options.data,
-        skip_bad_images=options.skip_bad_images or config.data.skip_bad_images,
-        paper_protocol=options.paper_protocol or config.data.paper_protocol,
-    )
-    seed = config.seed if options.seed is None else options.seed
-    device = options.device or config.device
-    network = config.network if options.weights is None else replace(config.network, weights=options.weights)
-    config = replace(config, data=data, network=network, seed=seed, device=device)
-    config = with_settings(config, options.set or [])
+    given = {
+        "data.root": options.data,
+        "data.skip_bad_images": options.skip_bad_images or None,
+        "data.paper_protocol": options.paper_protocol or None,
+        "network.weights": options.weights,
+        "seed": options.seed,
+        "device": options.device,
+    }
+    config = with_settings(recipe_config(options.recipe), [*write_settings(given), *(options.set or [])])
 
     from pads.display import watching
     from pads.train import train
@@ -426,15 +422,20 @@ def told_if_it_fails(what: str, again: str) -> Iterator[None]:
         print(f"pads: {what} ({why}); try again with `{again}`.", file=sys.stderr)
 
 
-def recipe_config(name: str) -> Config:
+def recipe_config(name: str) -> Config | AutoConfig:
     if Path(name, "config.json").exists():
         raise UserError(f"{name} is a run folder; go on with it by `pads train --resume {name}`.")
-    return replace(lookup(RECIPES, name, "recipe")(), recipe=name)
+    return with_settings(lookup(RECIPES, name, "recipe")(), write_settings({"recipe": name}))
+
+
+def write_settings(values: Mapping[str, Any]) -> list[str]:
+    """Write values as `--set` takes them; None is one that was not given."""
+    return [f"{key}={json.dumps(value)}" for key, value in values.items() if value is not None]
 
 
 def recipes_command(options: argparse.Namespace) -> None:
     if options.recipe is not None:
-        print(to_json(recipe_config(options.recipe)), end="")
+        print(json.dumps(to_dict(recipe_config(options.recipe)), indent=2))
         return
     width = max(map(len, RECIPES))
     for name, recipe in RECIPES.items():
@@ -555,8 +556,8 @@ def push_command(options: argparse.Namespace) -> None:
 
 
 def bench_command(options: argparse.Namespace) -> None:
-    config = recipe_config(options.recipe)
-    config = with_settings(replace(config, data=replace(config.data, root=options.data)), options.set or [])
+    given = write_settings({"data.root": options.data})
+    config = with_settings(recipe_config(options.recipe), [*given, *(options.set or [])])
 
     from pads.bench import bench, rows, write
     from pads.display import print_rows

@@ -1,9 +1,13 @@
-"""What a run is: one frozen Config, JSON in and out. Options have one home for their defaults, and it is here."""
+"""What a run is: one frozen Config, JSON in and out. Options have one home for their defaults, and it is here.
+
+An AutoConfig is a Config of which some settings are still to be chosen; `autoconfig.resolve_auto` makes a Config of it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import inspect
 import json
 import types
@@ -16,8 +20,8 @@ from pads.errors import UserError
 
 T = TypeVar("T")
 
-AUTO: Any = "auto"
-"""In the place of a value: chosen from the data or the network when a run begins (`autoconfig.py`), which keeps the choice."""
+AUTO = "auto"
+"""How a person writes that a setting is to be chosen: `--set num_epochs=auto`. No Config holds it."""
 
 CHOSEN = frozenset(
     {
@@ -38,7 +42,7 @@ CHOSEN = frozenset(
         "precision",
     }
 )
-"""The settings that may be `auto`."""
+"""The settings that may be left to be chosen, from the images, the network and the machine."""
 
 MODEL_INPUT = ("data.image_size", "data.resize", "data.store_size", "network.mean", "network.std")
 """What a timm model says about its own input."""
@@ -187,19 +191,47 @@ class Config:
         return "recall@1" if self.data.paper_protocol else self.select_by
 
 
+@dataclass(frozen=True)
+class AutoConfig:
+    """A config of which some settings are still to be chosen, when a run begins and has seen its images."""
+
+    config: Config
+    """All other settings. Those to be chosen have their defaults here, which mean nothing."""
+    auto: frozenset[str]
+    """The keys to be chosen, each of them in `CHOSEN`."""
+
+
+def known_settings(config: Config | AutoConfig) -> Config:
+    """Return the settings that are known already: a Config is all of them."""
+    return config.config if isinstance(config, AutoConfig) else config
+
+
+PACED = Part("margin", {"beta": 0.6, "rise": 0.6, "pace": 0.05})
+"""The loss for a user's own images: a boundary that begins low and rises as triplets cease to cost (docs/adaptive.md)."""
+
+
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    return dataclasses.asdict(config)
+    """Return the settings as plain values, with "auto" for those that are still to be chosen."""
+    if not isinstance(config, AutoConfig):
+        return dataclasses.asdict(config)
+    values = dataclasses.asdict(config.config)
+    for key in config.auto:
+        set_value(values, key, AUTO)
+    return values
 
 
 def to_json(config: Config) -> str:
-    return json.dumps(to_dict(config), indent=2) + "\n"
+    """Write the config as `from_json` reads it; what that would refuse is refused here already."""
+    values = to_dict(config)
+    from_dict(values, Config)
+    return json.dumps(values, indent=2) + "\n"
 
 
 def from_dict(values: Mapping[str, Any], kind: type[T] = Config, where: str = "") -> T:  # type: ignore[assignment]
-    """A config from plain values; a key or a type that does not fit is refused by its full name."""
+    """Make a config of plain values; a key or a type that does not fit is refused by its full name."""
     hints = typing.get_type_hints(kind)
     for key in values:
         if key not in hints:
@@ -208,13 +240,13 @@ def from_dict(values: Mapping[str, Any], kind: type[T] = Config, where: str = ""
         has_default = needed.default is not dataclasses.MISSING or needed.default_factory is not dataclasses.MISSING
         if needed.name not in values and not has_default:
             raise UserError(f"{where}{needed.name} is missing: say which one.")
-    return kind(**{key: fitted(value, hints[key], where + key) for key, value in values.items()})
+    return kind(**{key: fit_type(value, hints[key], where + key) for key, value in values.items()})
 
 
-def fitted(value: Any, hint: Any, where: str) -> Any:
-    """The value as the annotated type, where JSON or a command line blurs it (lists for tuples, 1 for 1.0)."""
+def fit_type(value: Any, hint: Any, where: str) -> Any:
+    """Return the value as the annotated type, where JSON or a command line blurs it (lists for tuples, 1 for 1.0)."""
     if value == AUTO and where in CHOSEN:
-        return AUTO
+        raise UserError(f"{where} is auto, but the config of a run holds what was chosen: give {readable(hint)}.")
     if dataclasses.is_dataclass(hint):
         if not isinstance(value, Mapping):
             raise UserError(
@@ -225,17 +257,39 @@ def fitted(value: Any, hint: Any, where: str) -> Any:
     if origin is types.UnionType:
         if value is None and type(None) in arguments:
             return None
-        return fitted(value, next(a for a in arguments if a is not type(None)), where)
+        return fit_type(value, next(a for a in arguments if a is not type(None)), where)
     if origin is tuple and isinstance(value, list | tuple):
         if arguments[-1] is not Ellipsis and len(value) != len(arguments):
             raise UserError(f"{where} needs {len(arguments)} values, not {len(value)}.")
-        return tuple(fitted(item, arguments[0], where) for item in value)
+        return tuple(fit_type(item, arguments[0], where) for item in value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     expected: Any = Mapping if origin is not None and origin is not tuple else origin or hint
     if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
         raise UserError(f"{where} must be {readable(hint)}, not {value!r}.")
     return value
+
+
+def from_values(values: dict[str, Any]) -> Config | AutoConfig:
+    """Make an AutoConfig where one of the values is "auto" and may be, else a Config. The dict is used up."""
+    auto = frozenset(key for key in CHOSEN if take_auto(values, key))
+    config = from_dict(values, Config)
+    return AutoConfig(config, auto) if auto else config
+
+
+def take_auto(values: dict[str, Any], key: str) -> bool:
+    """Take the setting out of the values where it is "auto", so that its default stands in; say whether it was."""
+    *parents, last = key.split(".")
+    group: Any = functools.reduce(lambda group, parent: group.get(parent, {}), parents, values)
+    is_auto = isinstance(group, dict) and group.get(last) == AUTO
+    if is_auto:
+        del group[last]
+    return is_auto
+
+
+def value_of(config: Config, key: str) -> Any:
+    """Return the setting of that full name, such as `data.image_size`."""
+    return functools.reduce(getattr, key.split("."), config)
 
 
 def first_field(kind: Any) -> str:
@@ -261,8 +315,11 @@ def from_json(text: str) -> Config:
 # -- --set a.b=c -------------------------------------------------------------------------------------------------------
 
 
-def with_settings(config: Config, settings: Iterable[str]) -> Config:
-    """The config with each `a.b=c` applied. Values are read as JSON where they are JSON, else as text."""
+def with_settings(config: Config | AutoConfig, settings: Iterable[str]) -> Config | AutoConfig:
+    """Apply each `a.b=c` to the config. Values are read as JSON where they are JSON, else as text.
+
+    `a.b=auto` leaves a setting of `CHOSEN` to be chosen, and a value ends that.
+    """
     values, settings = to_dict(config), list(settings)
     if any(is_timm_backbone(setting) for setting in settings):
         for key in MODEL_INPUT:  # the recipe's were meant for another network
@@ -272,13 +329,13 @@ def with_settings(config: Config, settings: Iterable[str]) -> Config:
         key, equals, text = setting.partition("=")
         if not equals:
             raise UserError(f"--set {setting}: write it as key=value, for example --set loss.options.beta=0.6.")
-        set_value(values, key.strip(), parsed(text.strip()))
-    return from_dict(values)
+        set_value(values, key.strip(), parse_value(text.strip()))
+    return from_values(values)
 
 
 def is_timm_backbone(setting: str) -> bool:
     key, _, text = setting.partition("=")
-    return key.strip() == "network.backbone" and str(parsed(text.strip())).startswith("timm:")
+    return key.strip() == "network.backbone" and str(parse_value(text.strip())).startswith("timm:")
 
 
 def set_value(values: dict[str, Any], key: str, value: Any) -> None:
@@ -307,7 +364,7 @@ def all_keys(values: Mapping[str, Any], prefix: str = "") -> list[str]:
     return keys
 
 
-def parsed(text: str) -> Any:
+def parse_value(text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError:

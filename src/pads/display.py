@@ -21,8 +21,8 @@ from rich.text import Text
 
 from pads.curricula import make_curriculum
 from pads.errors import missing_extra
+from pads.runs.watch import Watch
 from pads.sampling import BinDistribution, bin_distribution
-from pads.train import Watch
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 CHART_ROWS = 5

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pads.data.roles import View
 from pads.errors import UserError
 from pads.metrics import compute_metrics
-from pads.runtime.team import ALONE
+from pads.runtime.team import ALONE, Team
 
 REPORTED = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r", "r-precision", "nmi", "intra", "inter")
 
@@ -20,17 +21,20 @@ def evaluate(
     network: Callable[[Tensor], Tensor],
     images: Iterable[tuple[Tensor, Tensor]],
     metrics: Sequence[str] = REPORTED,
+    *,
+    team: Team = ALONE,
     **options: int,
 ) -> dict[str, float]:
-    """The metrics of the network's embeddings of `images`, which gives batches of (images, labels).
+    """Compute the metrics of the network's embeddings of `images`, which gives batches of (images, labels).
 
+    team: of several processes, each embeds its part of a `View`, and the first measures the whole.
     A split that is divided into queries and gallery says so by `is_query_N` and `is_gallery_N`. Options go to
     `compute_metrics` (seed, num_restarts).
     """
     if not metrics:
         return {}
-    team = getattr(images, "team", ALONE)  # of several processes each embeds its part, and the first measures the whole
-    embeddings_ND, labels_N = team.on_first(*embed(network, images))
+    own = images.batches(team) if isinstance(images, View) else images
+    embeddings_ND, labels_N = team.on_first(*embed(network, own))
     is_query_N, is_gallery_N = getattr(images, "is_query_N", None), getattr(images, "is_gallery_N", None)
 
     def measure() -> dict[str, float]:
@@ -42,7 +46,7 @@ def evaluate(
 
 
 def embed(network: Callable[[Tensor], Tensor], images: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """Embeddings and labels of all images. The network is in evaluation mode meanwhile and as it was afterwards.
+    """Return embeddings and labels of all images. The network is in evaluation mode meanwhile and as it was afterwards.
 
     A batch may be filled up with images beyond its labels, to keep its shape; these are left out.
     """

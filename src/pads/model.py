@@ -16,16 +16,18 @@ from torch import Tensor
 
 from pads.build import build_network, pick_device
 from pads.config import Config, from_json, lookup, to_json
+from pads.data.loading import load_views
+from pads.data.preprocessing import Preprocessing
 from pads.data.store import Source, read_stored
-from pads.data.views import Preprocessing, load_views
 from pads.errors import UserError
 from pads.evaluate import evaluate
 from pads.networks import EmbeddingNetwork
 from pads.runs import RunFolder
 from pads.runs.checkpoint import write_atomically
 from pads.runs.hub import HUB, pull
+from pads.runs.watch import nobody
 from pads.runtime.precision import fixed_threads, float32_rounding
-from pads.train import nobody, reported
+from pads.train import reported
 
 BATCH = 128
 SPLITS = ("test", "selection", "reward", "train")

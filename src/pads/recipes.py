@@ -1,11 +1,14 @@
-"""Runs that have a name. A recipe is a function that returns a Config; a variant calls another and replaces some fields."""
+"""Runs that have a name. A recipe is a function that returns a Config; a variant calls another and replaces some fields.
+
+A recipe for a user's own images returns an AutoConfig: what depends on the images is chosen when the run begins.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from pads.config import AUTO, Config, Data, Network, Optimiser, Part, Sampling
+from pads.config import CHOSEN, PACED, AutoConfig, Config, Data, Network, Optimiser, Part, Sampling
 
 PAPER_BINS = {"num_bins": 30, "interval": [0.1, 1.4], "initial": "U[0.3, 0.7]"}
 CODE_BINS = {
@@ -18,8 +21,8 @@ CODE_BINS = {
     "drawing": "weight per image",
 }
 
-PACED = Part("margin", {"beta": 0.6, "rise": 0.6, "pace": 0.05})
-"""A boundary that begins low and rises as triplets cease to cost: what held best against the controls (docs/adaptive.md)."""
+FROM_IMAGES = CHOSEN - {"network.mean", "network.std"}
+"""What follows from a user's own images, and from the machine."""
 
 
 def with_pads(config: Config, semantics: str = "paper") -> Config:
@@ -79,55 +82,44 @@ def emoji_random() -> Config:
     return replace(emoji_udist(), curriculum=Part("random"))
 
 
-def folder() -> Config:
+def own_images(name: str) -> Config:
+    """Return the settings for a user's own images that do not follow from them."""
+    return Config(data=Data(name=name), loss=PACED, curriculum=Part("distance-weighted"))
+
+
+def own_images_pads(name: str) -> Config:
+    """Return the same with the paper's adaptive sampler."""
+    return with_pads(replace(own_images(name), loss=Part("margin", {"beta": 0.6})))
+
+
+def folder() -> AutoConfig:
     """your own images, a folder per class: --data DIR; what is auto follows from the images"""
-    return Config(
-        data=Data(
-            name="folder",
-            image_size=AUTO,
-            resize=AUTO,
-            store_size=AUTO,
-            classes_per_batch=AUTO,
-            samples_per_class=AUTO,
-            selection_share=AUTO,
-            reward_share=AUTO,
-        ),
-        network=Network(AUTO, frozen_batch_norm=AUTO),
-        loss=PACED,
-        curriculum=Part("distance-weighted"),
-        optimiser=Optimiser(learning_rate=AUTO, milestones=AUTO),
-        num_epochs=AUTO,
-        precision=AUTO,
-    )
+    return AutoConfig(own_images("folder"), FROM_IMAGES)
 
 
-def folder_pads() -> Config:
+def folder_pads() -> AutoConfig:
     """your own images, a folder per class, with the paper's adaptive sampler"""
-    return with_pads(replace(folder(), loss=Part("margin", {"beta": 0.6})))
+    return AutoConfig(own_images_pads("folder"), FROM_IMAGES)
 
 
-def csv() -> Config:
+def csv() -> AutoConfig:
     """your own images, listed in a CSV with open-metric-learning's columns: --data FILE.csv"""
-    return from_data_set(folder(), "csv")
+    return AutoConfig(own_images("csv"), FROM_IMAGES)
 
 
-def csv_pads() -> Config:
+def csv_pads() -> AutoConfig:
     """the same with the paper's adaptive sampler"""
-    return from_data_set(folder_pads(), "csv")
+    return AutoConfig(own_images_pads("csv"), FROM_IMAGES)
 
 
-def hf() -> Config:
+def hf() -> AutoConfig:
     """images of a Hugging Face data set, local or from the Hub: --data DIR or --data USER/NAME"""
-    return from_data_set(folder(), "hf")
+    return AutoConfig(own_images("hf"), FROM_IMAGES)
 
 
-def hf_pads() -> Config:
+def hf_pads() -> AutoConfig:
     """the same with the paper's adaptive sampler"""
-    return from_data_set(folder_pads(), "hf")
-
-
-def from_data_set(config: Config, name: str) -> Config:
-    return replace(config, data=replace(config.data, name=name))
+    return AutoConfig(own_images_pads("hf"), FROM_IMAGES)
 
 
 # -- the real benchmarks, in the authors' settings (docs/benchmarks.md) -------------------------------------------------
@@ -279,7 +271,7 @@ def sop_margin_pads() -> Config:
     return on_sop(cub200_margin_pads())
 
 
-RECIPES: dict[str, Callable[[], Config]] = {
+RECIPES: dict[str, Callable[[], Config | AutoConfig]] = {
     "emoji-pads": emoji_pads,
     "emoji-pads-code": emoji_pads_code,
     "emoji-udist": emoji_udist,

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pads.autoconfig import settled
+from pads.autoconfig import resolve_auto
 from pads.build import (
     build_draw,
     build_optimiser,
@@ -29,45 +29,44 @@ from pads.build import (
     start_network,
 )
 from pads.check import check, check_share
-from pads.config import Config
+from pads.config import AutoConfig, Config, known_settings
 from pads.data import class_batches
 from pads.data.batches import rank_share
-from pads.data.views import Views, load_views
+from pads.data.loading import load_views
+from pads.data.roles import Views
 from pads.errors import UserError
 from pads.evaluate import evaluate, raw_pixels
 from pads.losses import value_and_share
 from pads.networks import EmbeddingNetwork
 from pads.runs import RunFolder, SilentFolder, next_free
+from pads.runs.watch import Watch, nobody
 from pads.runtime.graphs import CapturedStep
 from pads.runtime.precision import fixed_threads, float32_rounding
-from pads.runtime.team import Team, joined
+from pads.runtime.team import ALONE, Team, joined
 from pads.sampling import DrawnTriplets, diverged
 
-Watch = Callable[[str, int, Mapping[str, Any]], None]
-"""Called with (kind of event, step, values) as the run goes on; it looks, and nothing depends on it."""
 
-
-def train(config: Config, run: Path | str | None = None, *, watch: Watch | None = None) -> RunFolder:
-    """Trains from the start into a new run folder, `runs/RECIPE-SEED` unless told otherwise."""
+def train(config: Config | AutoConfig, run: Path | str | None = None, *, watch: Watch | None = None) -> RunFolder:
+    """Train from the start into a new run folder, `runs/RECIPE-SEED` unless told otherwise."""
     check(config)
     with joined() as team:
         watch = watch if watch and team.leads else nobody
-        path = team.lead(lambda: new_path(config, run))
-        device = pick_device(config.device, team)
-        config = team.lead(lambda: settled(config, device, watch))
-        check(config)
-        views = load_views(config, device, watch, team)  # first, so that bad data leaves no empty run behind
-        folder = folder_of(team).create(path, config)
+        path = team.lead(lambda: new_path(known_settings(config), run))
+        device = pick_device(known_settings(config).device, team)
+        resolved = team.lead(lambda: resolve_auto(config, device, watch))
+        check_share(resolved)
+        views = load_views(resolved, device, watch, team)  # first, so that bad data leaves no empty run behind
+        folder = folder_of(team).create(path, resolved)
         try:
             with folder:
-                return fit(config, folder, views, watch)
+                return fit(resolved, folder, views, watch, team)
         except UserError:
             folder.remove_if_unused()  # a start that failed leaves nothing in the way of the next
             raise
 
 
 def resume(run: RunFolder | Path | str, *, watch: Watch | None = None) -> RunFolder:
-    """Goes on where a run was stopped, bit for bit; a finished run is left as it is."""
+    """Go on where a run was stopped, bit for bit; a finished run is left as it is."""
     with joined() as team:
         watch = watch if watch and team.leads else nobody
         folder = folder_of(team).open(run.path if isinstance(run, RunFolder) else run)
@@ -76,14 +75,15 @@ def resume(run: RunFolder | Path | str, *, watch: Watch | None = None) -> RunFol
         with folder:
             config = team.lead(lambda: folder.config)
             check_share(config)
-            return fit(config, folder, load_views(config, pick_device(config.device, team), watch, team), watch)
+            views = load_views(config, pick_device(config.device, team), watch, team)
+            return fit(config, folder, views, watch, team)
 
 
-def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder:
-    """The training loop, from the newest checkpoint of the run or from the start, to the final figures."""
-    team, own = views.team, own_part(config, views.team)
+def fit(config: Config, run: RunFolder, views: Views, watch: Watch, team: Team = ALONE) -> RunFolder:
+    """Run the training loop, from the newest checkpoint of the run or from the start, to the final figures."""
+    own = own_part(config, team)
     with fixed_threads(config.threads), float32_rounding(config.precision), stop_requests() as stop_requested:
-        network, loss_fn, curriculum = build_parts(config, views)
+        network, loss_fn, curriculum = build_parts(config, views, team)
         draw = build_draw(config)
         optimiser = build_optimiser(config.optimiser, network, loss_fn)
         generator = torch.Generator(views.device).manual_seed(config.seed)
@@ -135,18 +135,18 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
 
                 # Alg. 1, "Update policy": every M steps the metrics on the reward split give state and reward
                 if config.adapt_every and step % config.adapt_every == 0:
-                    metrics = evaluate(network, views.reward, curriculum.metrics)
+                    metrics = evaluate(network, views.reward, curriculum.metrics, team=team)
                     adjustment = curriculum.advance(metrics, progress=step / num_steps)
                     if adjustment:
                         record("adaptation", step, {**metrics, **adjustment})
 
-            measure_epoch(config, run, network, views, epoch + 1, step, selected, record)
+            measure_epoch(config, run, network, views, epoch + 1, step, selected, record, team)
             if (epoch + 1) % config.checkpoint_every == 0 or epoch + 1 == config.num_epochs:
                 save_here()
 
         if team.any(stop_requested()):
             raise KeyboardInterrupt(f"saved at step {step} of {num_steps}")
-        run.write_json("metrics.json", final_figures(config, run, network, views, selected, step))
+        run.write_json("metrics.json", final_figures(config, run, network, views, selected, step, team))
         watch("end", step, run.metrics or {})
         return run
 
@@ -187,21 +187,21 @@ def measure_epoch(
     step: int,
     selected: dict[str, Any],
     record: Callable[[str, int, Mapping[str, Any]], None],
+    team: Team,
 ) -> None:
-    """Measures the selection split and keeps the network that is best there."""
+    """Measure the selection split and keep the network that is best there."""
     last = epoch == config.num_epochs
     selection = views.test if config.data.paper_protocol else views.selection
     if len(selection) and (last or epoch % config.select_every == 0):
         names = dict.fromkeys(("recall@1", "map@r", config.picked_by))
-        metrics = evaluate(network, selection, tuple(names))
+        metrics = evaluate(network, selection, tuple(names), team=team)
         record("selection", step, {"epoch": epoch, **metrics})
         if metrics[config.picked_by] > selected.get(config.picked_by, -1.0):
             selected.update(metrics, step=step, epoch=epoch)
             run.save_selected(network.state_dict(), **selected)
     if config.test_curve_every and (last or epoch % config.test_curve_every == 0):
-        run.append(
-            "test_curve.jsonl", {"step": step, "epoch": epoch, **evaluate(network, views.test, reported(config))}
-        )
+        figures = evaluate(network, views.test, reported(config), team=team)
+        run.append("test_curve.jsonl", {"step": step, "epoch": epoch, **figures})
 
 
 def reported(config: Config) -> tuple[str, ...]:
@@ -209,9 +209,15 @@ def reported(config: Config) -> tuple[str, ...]:
 
 
 def final_figures(
-    config: Config, run: RunFolder, network: EmbeddingNetwork, views: Views, selected: Mapping[str, Any], step: int
+    config: Config,
+    run: RunFolder,
+    network: EmbeddingNetwork,
+    views: Views,
+    selected: Mapping[str, Any],
+    step: int,
+    team: Team,
 ) -> dict[str, Any]:
-    """The test split, measured once at the end: raw pixels, the untrained network, the last epoch, the selected epoch.
+    """Measure the test split, once at the end: raw pixels, the untrained network, the last epoch, the selected epoch.
 
     The network, whose last state is in the checkpoint, is left with the weights of the selected epoch.
     """
@@ -225,16 +231,16 @@ def final_figures(
         "splits": views.sizes(),
         "weights": network.weights_used.record() if network.weights_used else None,
         # one run of k-means: thousands of dimensions make it slow, and nobody chooses by this number
-        "test": {"raw pixels": evaluate(raw_pixels, views.test, names, num_restarts=1)},
+        "test": {"raw pixels": evaluate(raw_pixels, views.test, names, team=team, num_restarts=1)},
     }
-    figures["test"]["untrained"] = evaluate(start_network(config).to(views.device), views.test, names)
-    figures["test"]["last"] = evaluate(network, views.test, names)
+    figures["test"]["untrained"] = evaluate(start_network(config).to(views.device), views.test, names, team=team)
+    figures["test"]["last"] = evaluate(network, views.test, names, team=team)
     if selected["step"] in (0, step):
         figures["test"]["trained"] = figures["test"]["last"]
     else:
         # into the same network: one that is not compiled would round otherwise, and differ from the test curve
-        network.load_state_dict(views.team.lead(lambda: run.load_network("selected")))
-        figures["test"]["trained"] = evaluate(network, views.test, names)
+        network.load_state_dict(team.lead(lambda: run.load_network("selected")))
+        figures["test"]["trained"] = evaluate(network, views.test, names, team=team)
     return figures
 
 
@@ -326,7 +332,3 @@ def recorder(
             clock.update(step=step, time=time.perf_counter())
 
     return record
-
-
-def nobody(kind: str, step: int, values: Mapping[str, Any]) -> None:
-    """The watch of a run that nobody looks at."""

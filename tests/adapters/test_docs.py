@@ -5,7 +5,6 @@ import re
 import runpy
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -75,16 +74,15 @@ def trained_run(folder):
         for number in range(4):
             pixels = noise.integers(0, 255, (16, 16, 3)).astype(np.uint8)
             Image.fromarray(pixels).save(folder / "photos" / str(label) / f"{number}.png")
-    recipe = pads.RECIPES["folder"]()
     settings = [
+        f"data.root={folder / 'photos'}",
         "data.image_size=16",
         "data.resize=16",
         "data.store_size=16",
         "data.classes_per_batch=2",
         "num_epochs=1",
     ]
-    config = with_settings(replace(recipe, data=replace(recipe.data, root=str(folder / "photos"))), settings)
-    return pads.train(config, folder / "run").path
+    return pads.train(with_settings(pads.RECIPES["folder"](), settings), folder / "run").path
 
 
 def test_every_snippet_of_the_guide_runs(names, capsys):

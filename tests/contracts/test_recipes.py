@@ -5,12 +5,12 @@ import copy
 import pytest
 import torch
 
-from pads.autoconfig import Facts, choices, with_choices
+from pads.autoconfig import Facts, apply_choices, choose_settings
 from pads.build import build_network, make_curriculum
 from pads.check import check
-from pads.config import Config, build, from_json, to_json, with_settings
+from pads.config import AutoConfig, Config, build, from_json, known_settings, to_dict, to_json, with_settings
+from pads.data.preprocessing import Preprocessing
 from pads.data.store import stored_shape
-from pads.data.views import Preprocessing
 from pads.losses import LOSSES
 from pads.recipes import CODE_BINS, PAPER_BINS, RECIPES
 from pads.sampling import draw_triplets
@@ -21,13 +21,26 @@ every_recipe = pytest.mark.parametrize("name", RECIPES)
 
 @every_recipe
 def test_every_recipe_is_a_config_and_says_in_one_line_what_it_is(name):
-    assert isinstance(RECIPES[name](), Config)
+    assert isinstance(RECIPES[name](), Config | AutoConfig)
     assert 10 < len((RECIPES[name].__doc__ or "").strip().splitlines()[0]) < 100
+
+
+def resolve(recipe):
+    """What a run would make of the recipe, on made-up images."""
+    if isinstance(recipe, Config):
+        return recipe
+    facts = Facts((6,) * 40, "class", num_stored=300, short_side=200)
+    return apply_choices(recipe, choose_settings(recipe, facts))
+
+
+@every_recipe
+def test_only_recipes_for_own_images_leave_something_to_be_chosen(name):
+    assert isinstance(RECIPES[name](), AutoConfig) == name.startswith(("folder", "csv", "hf"))
 
 
 @every_recipe
 def test_every_recipe_survives_a_file(name):
-    config = RECIPES[name]()
+    config = resolve(RECIPES[name]())
     assert from_json(to_json(config)) == config
     assert to_json(from_json(to_json(config))) == to_json(config)
 
@@ -35,14 +48,13 @@ def test_every_recipe_survives_a_file(name):
 @every_recipe
 def test_every_recipe_passes_the_checks_of_a_run_also_after_a_file(name):
     check(RECIPES[name]())
-    check(from_json(to_json(RECIPES[name]())))
+    check(from_json(to_json(resolve(RECIPES[name]()))))
 
 
 @every_recipe
 def test_the_parts_of_every_recipe_can_be_built_and_work_together(name, generator):
     """Made-up pictures through preprocessing and network, made-up embeddings through sampler and loss."""
-    config = RECIPES[name]()
-    config, _ = with_choices(config, choices(config, Facts((6,) * 40, "class", num_stored=300, short_side=200)))
+    config = resolve(RECIPES[name]())
     network, curriculum = build_network(config).eval(), make_curriculum(config)
     loss_fn = build(LOSSES, config.loss, "loss", num_classes=4)
     preprocessing = Preprocessing.of(config.data, config.network)
@@ -72,16 +84,16 @@ def test_the_parts_of_every_recipe_can_be_built_and_work_together(name, generato
 
 @every_recipe
 def test_the_metrics_that_every_recipe_adapts_to_are_among_those_that_it_reports(name):
-    config = RECIPES[name]()
+    config = known_settings(RECIPES[name]())
     assert set(make_curriculum(config).metrics) <= set(reported(config))
 
 
 def test_changing_one_recipe_leaves_the_others_as_they_are():
-    before = copy.deepcopy((PAPER_BINS, CODE_BINS)), [to_json(recipe()) for recipe in RECIPES.values()]
+    before = copy.deepcopy((PAPER_BINS, CODE_BINS)), [to_dict(recipe()) for recipe in RECIPES.values()]
     for recipe in RECIPES.values():
         changed = with_settings(recipe(), ["curriculum.options.bins.num_bins=7", "loss.options.beta=3", "seed=9"])
         assert changed != recipe()
-    assert before == ((PAPER_BINS, CODE_BINS), [to_json(recipe()) for recipe in RECIPES.values()])
+    assert before == ((PAPER_BINS, CODE_BINS), [to_dict(recipe()) for recipe in RECIPES.values()])
 
 
 def test_the_two_readings_of_the_paper_differ_where_the_design_says_so():

@@ -12,10 +12,12 @@ import torch
 from PIL import Image
 
 import pads
+from pads.autoconfig import resolve_auto
 from pads.config import Part, with_settings
 from pads.curricula import FixedCurriculum, LearnedCurriculum, build_curriculum
 from pads.errors import UserError
 from pads.recipes import CODE_BINS, RECIPES
+from pads.runs.watch import nobody
 from pads.sampling import bin_distribution
 
 METRICS = ("recall@1", "recall@2", "recall@4", "recall@8", "intra", "inter", "nmi")
@@ -172,9 +174,8 @@ def test_a_trained_run_is_replayed_by_another_that_is_stopped_and_resumed_on_its
     sizes = ["data.image_size=16", "data.resize=18", "data.store_size=20", "network.embedding_dim=8", "device=cpu"]
     batches = ["data.classes_per_batch=2", "data.samples_per_class=2", "adapt_every=1", "data.selection_share=0"]
     batches.append("data.reward_share=0.15")
-    config = with_settings(
-        RECIPES["folder-pads"](), [f"data.root={tmp_path / 'photos'}", "num_epochs=4", *sizes, *batches]
-    )
+    settings = [f"data.root={tmp_path / 'photos'}", "num_epochs=4", *sizes, *batches]
+    config = resolve_auto(with_settings(RECIPES["folder-pads"](), settings), torch.device("cpu"), nobody)
     source = pads.train(config, tmp_path / "source")
 
     def stop(kind, step, values):

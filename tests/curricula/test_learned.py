@@ -11,11 +11,13 @@ from PIL import Image
 import pads
 from pads.agents import AGENTS
 from pads.agents.state import TrainingState
+from pads.autoconfig import resolve_auto
 from pads.config import Part, with_settings
 from pads.curricula import LearnedCurriculum, build_curriculum
 from pads.errors import UserError
 from pads.recipes import CODE_BINS, PAPER_BINS, RECIPES
 from pads.runs import RunFolder
+from pads.runs.watch import nobody
 from pads.sampling import BinRule, bin_distribution, pairwise_distances
 
 METRICS = ("recall@1", "recall@2", "recall@4", "recall@8", "intra", "inter", "nmi")
@@ -239,7 +241,8 @@ def tiny(photos, *settings):
     sizes = ["data.image_size=16", "data.resize=18", "data.store_size=20", "network.embedding_dim=8", "device=cpu"]
     batches = ["data.classes_per_batch=2", "data.samples_per_class=2", "num_epochs=2", "adapt_every=1"]
     batches += ["data.selection_share=0.1", "data.reward_share=0.15"]
-    return with_settings(RECIPES["folder-pads"](), [f"data.root={photos}", *sizes, *batches, *settings])
+    config = with_settings(RECIPES["folder-pads"](), [f"data.root={photos}", *sizes, *batches, *settings])
+    return resolve_auto(config, torch.device("cpu"), nobody)
 
 
 @pytest.fixture(scope="module")

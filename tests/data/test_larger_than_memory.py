@@ -21,7 +21,7 @@ READ = """
 import resource, sys
 import torch
 from pads.config import Config, Data, Network
-from pads.data.views import load_views
+from pads.data.loading import load_views
 from pads.evaluate import evaluate, raw_pixels
 from pads.train import epoch_batches
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from pads.data import ImageList, ImageStore, place_store
+from pads.data.roles import even_batches
 from pads.data.store import free_memory, one_ahead
-from pads.data.views import even_batches
 from pads.errors import UserError
 
 NUM = 10
@@ -92,7 +92,7 @@ def test_taking_gives_the_pixels_and_sizes_of_the_indices(store: ImageStore) -> 
     pixels, sizes_B2 = store.take(indices_B)
     assert torch.equal(pixels, store.pixels[indices_B])
     assert torch.equal(sizes_B2, store.sizes_N2[indices_B])
-    assert torch.equal(store.gathered(indices_B), pixels)
+    assert torch.equal(store.gather(indices_B), pixels)
 
 
 def test_batches_are_what_taking_one_by_one_gives(store: ImageStore) -> None:
@@ -107,8 +107,8 @@ def test_pixels_kept_elsewhere_are_gathered_and_sent_to_the_device(store: ImageS
     gathered: list[Tensor] = []
 
     class Watched(ImageStore):
-        def gathered(self, rows_B: Tensor) -> Tensor:
-            gathered.append(super().gathered(rows_B))
+        def gather(self, rows_B: Tensor) -> Tensor:
+            gathered.append(super().gather(rows_B))
             return gathered[-1]
 
     placed = place_store(store, "meta", "memory", free_bytes={"gpu": LITTLE, "memory": MUCH})[0]

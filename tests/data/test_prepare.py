@@ -16,8 +16,10 @@ from PIL import Image
 
 from pads.config import Config, Data, Network
 from pads.data import Benchmark, ImageList, QueryGallery, folder, load_store, place_store
+from pads.data.loading import load_views
 from pads.data.prepare import PIXELS, Prepared, open_prepared, prepare, read_data, split_lists, usual_place
-from pads.data.views import Preprocessing, View, load_views
+from pads.data.preprocessing import Preprocessing
+from pads.data.roles import View
 from pads.errors import UserError
 
 Save = Callable[..., Path]
@@ -321,7 +323,7 @@ def test_bad_images_are_refused_or_left_out_as_without_a_store(root: Path) -> No
         placed = place_store(store, "cpu", where)[0]
         assert torch.equal(placed.take(torch.arange(len(store)))[0], expected.pixels)
     assert torch.equal(next(store.to("cpu").batches([torch.tensor([3])]))[0], expected.pixels[3:4])
-    assert torch.equal(store.gathered(store.rows(torch.tensor([3]))), expected.pixels[3:4])
+    assert torch.equal(store.gather(store.rows(torch.tensor([3]))), expected.pixels[3:4])
     assert torch.equal(store.sizes_N2, expected.sizes_N2)
     assert store.kept.tolist() == expected.kept.tolist()
     assert store.bad_images == expected.bad_images
@@ -384,7 +386,7 @@ def test_crops_from_a_prepared_store_agree_with_the_ordinary_pillow_pipeline(tmp
     prepared = prepare("folder", tmp_path, num_workers=1)
     preprocessing = Preprocessing.of(Data(), Network())
     store = prepared.store(prepared.benchmark.train)
-    ours, _ = next(iter(View.of(store, np.arange(len(store)), preprocessing)))
+    ours, _ = next(iter(View(store, np.arange(len(store)), preprocessing)))
     theirs = np.stack([by_pillow(path) for path in store.images.paths])
     difference = np.abs(ours.numpy() - theirs).mean()
     print(f"mean absolute difference of normalised pixels {difference:.4f}")

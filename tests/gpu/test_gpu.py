@@ -1,7 +1,6 @@
 """What only a GPU can show, run by hand on one: `make gpu`. Every check compares the fast way with the plain one."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +9,12 @@ import torch
 from PIL import Image
 
 import pads
-from pads.autoconfig import settled
+from pads.autoconfig import resolve_auto
 from pads.build import build_parts, make_curriculum
 from pads.config import Config, with_settings
 from pads.data.augment import centre_crops, random_resized_crop_boxes, resample
+from pads.data.loading import load_views
 from pads.data.store import are_turned, kept_sizes
-from pads.data.views import load_views
 from pads.evaluate import evaluate
 from pads.metrics import METRICS, compute_metrics
 from pads.metrics.clustering import _starts, class_sums, start_draws
@@ -63,10 +62,8 @@ def photos(tmp_path_factory) -> Path:
 
 
 def config(photos: Path, *settings: str) -> Config:
-    recipe = RECIPES["folder-pads"]()
-    recipe = replace(recipe, recipe="folder", data=replace(recipe.data, root=str(photos)))
-    config = with_settings(recipe, [*SETTINGS, *settings])
-    return settled(config, torch.device("cuda"), nobody)
+    config = with_settings(RECIPES["folder-pads"](), ["recipe=folder", f"data.root={photos}", *SETTINGS, *settings])
+    return resolve_auto(config, torch.device("cuda"), nobody)
 
 
 def losses(run: RunFolder) -> list[float]:

@@ -14,10 +14,10 @@ from PIL import Image
 from torch import nn
 
 import pads
-from pads.autoconfig import settled
+from pads.autoconfig import resolve_auto
 from pads.build import build_network
 from pads.check import check
-from pads.config import AUTO, MODEL_INPUT, with_settings
+from pads.config import MODEL_INPUT, AutoConfig, with_settings
 from pads.errors import UserError
 from pads.networks import backbone_of, build_backbone, check_backbone, find_weights, load_weights
 from pads.networks.timm_models import model_input
@@ -137,7 +137,7 @@ def test_the_width_behind_the_head_is_what_the_embedding_takes(generator):
     config = with_settings(
         pads.Config(), ["network.backbone=timm:wide", "data.image_size=40", "network.embedding_dim=5"]
     )
-    assert build_network(config)(torch.randn(2, 3, 40, 40, generator=generator)).shape == (2, 5)
+    assert build_network(told(config)[0])(torch.randn(2, 3, 40, 40, generator=generator)).shape == (2, 5)
 
 
 def test_what_cannot_be_built_or_is_not_there_is_answered_in_a_sentence(timm, monkeypatch):
@@ -171,13 +171,15 @@ def test_without_timm_the_extra_is_named_and_a_broken_torchvision_too(monkeypatc
 
 def told(config):
     notes = {}
-    config = settled(config, torch.device("cpu"), lambda kind, step, values: notes.setdefault(kind, []).append(values))
+    config = resolve_auto(
+        config, torch.device("cpu"), lambda kind, step, values: notes.setdefault(kind, []).append(values)
+    )
     return config, notes
 
 
 def test_the_input_follows_the_model_unless_it_was_set():
     config = with_settings(pads.RECIPES["emoji-udist"](), ["network.backbone=timm:tiny_vit.one"])
-    assert [config.data.image_size, config.network.mean] == [AUTO, AUTO]
+    assert isinstance(config, AutoConfig) and config.auto == set(MODEL_INPUT)
     config, notes = told(config)
     assert (config.data.image_size, config.data.resize, config.data.store_size) == (32, 37, 48)
     assert (config.network.mean, config.network.std) == ((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +9,9 @@ import torch
 from PIL import Image
 from pytorch_metric_learning import distances, losses, miners
 
+from pads.autoconfig import resolve_auto
 from pads.check import check
-from pads.config import Config, Part, Sampling, with_settings
+from pads.config import Config, Part, with_settings
 from pads.curricula import CURRICULA, build_curriculum
 from pads.errors import UserError
 from pads.losses import LOSSES, TripletLoss, build_loss, value_and_share
@@ -19,6 +19,7 @@ from pads.pml.miners import mine_tuples
 from pads.pml.tuples import Pairs, as_triplets
 from pads.recipes import RECIPES
 from pads.runs.checkpoint import load_state
+from pads.runs.watch import nobody
 from pads.sampling import DrawnTriplets, Triplets, bin_distribution, draw_triplets, triplet_statistics
 from pads.sampling.rules import Random
 from pads.train import resume, train
@@ -236,11 +237,18 @@ def config(tmp_path_factory):
         for number in range(5):
             pixels = np.clip(colour + noise.normal(0, 60, (16, 16, 3)), 0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(root / f"class-{label}" / f"{number}.png")
-    recipe = RECIPES["folder"]()
-    settings = ["data.image_size=16", "data.resize=16", "data.store_size=16", "data.classes_per_batch=4"]
-    settings += ["num_epochs=4", "data.samples_per_class=2", "adapt_every=2", "log_every=1", "threads=1"]
-    config = with_settings(replace(recipe, recipe="folder", data=replace(recipe.data, root=str(root))), settings)
-    return replace(config, sampling=Sampling(), curriculum=Part("distance-weighted"))
+    settings = ["recipe=folder", f"data.root={root}"]
+    settings += ["data.image_size=16", "data.resize=16", "data.store_size=16", "data.classes_per_batch=4"]
+    settings += [
+        "data.reward_share=0.2",
+        "num_epochs=4",
+        "data.samples_per_class=2",
+        "adapt_every=2",
+        "log_every=1",
+        "threads=1",
+    ]
+    config = with_settings(RECIPES["folder"](), settings)
+    return resolve_auto(config, torch.device("cpu"), nobody)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from PIL import Image
 import pads
 from pads.cli import main, make_parser
 from pads.config import Data, Network
-from pads.data.views import Preprocessing, load_views
+from pads.data.loading import load_views
+from pads.data.preprocessing import Preprocessing
 from pads.errors import UserError
 from pads.publish import FORMATS, export_run, formats
 from pads.publish import export as export_module

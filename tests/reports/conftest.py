@@ -9,12 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import pads
+from pads.autoconfig import resolve_auto
 from pads.config import Config, Part, with_settings
 from pads.recipes import PACED, RECIPES
 from pads.runs import RunFolder
+from pads.runs.watch import nobody
 
 EVIL = "<img src=x onerror=document.title='hacked'>"
 """A folder may be called that."""
@@ -56,7 +59,8 @@ def photos(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def config(photos) -> Config:
-    return with_settings(RECIPES["folder-pads"](), ["recipe=folder", f"data.root={photos}", *SETTINGS])
+    config = with_settings(RECIPES["folder-pads"](), ["recipe=folder", f"data.root={photos}", *SETTINGS])
+    return resolve_auto(config, torch.device("cpu"), nobody)
 
 
 @pytest.fixture(scope="session")

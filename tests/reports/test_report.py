@@ -12,10 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from pads.autoconfig import settled
 from pads.cli import MAPS, main
 from pads.errors import UserError
 from pads.reports import figures, report
@@ -192,7 +190,7 @@ def test_a_run_that_is_still_training_shows_how_good_it_is_so_far(stopped, no_pi
 
 
 def test_a_run_that_has_just_begun_can_be_reported(config, tmp_path):
-    made = write_report([RunFolder.create(tmp_path / "run", settled(config, torch.device("cpu"), lambda *_: None))])
+    made = write_report([RunFolder.create(tmp_path / "run", config)])
     data = data_of(made.page)
     assert data["charts"] == []
     assert "first training record" in data["charts_caption"]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from pads.data.views import load_test_view, load_views
+from pads.data.loading import load_test_view, load_views
 from pads.reports.thumbnails import COLUMNS, PER_SHEET, sheets, thumbnails
 from pads.train import nobody
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pads.data.views import load_selection, load_views
+from pads.data.loading import load_selection, load_views
 from pads.errors import UserError
 from pads.search.calibration import Calibration, calibrate, curve
 from pads.train import nobody

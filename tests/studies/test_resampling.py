@@ -1,14 +1,13 @@
 """The reward split drawn anew during training (paper, Tab. 7): train and reward change, selection and test do not."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
+from pads.autoconfig import resolve_auto
 from pads.check import check
 from pads.config import with_settings
+from pads.data.loading import load_views
 from pads.data.splits import split_roles
-from pads.data.views import load_views
 from pads.errors import UserError
 from pads.recipes import RECIPES
 from pads.train import nobody, resume, train
@@ -16,9 +15,9 @@ from pads.train import nobody, resume, train
 
 @pytest.fixture
 def config(photos, quick_settings):
-    recipe = RECIPES["folder-pads"]()
-    config = replace(recipe, recipe="folder", data=replace(recipe.data, root=str(photos)))
-    return with_settings(config, [*quick_settings, "num_epochs=6", "adapt_every=3", "data.reward_resample_every=2"])
+    settings = [*quick_settings, "num_epochs=6", "adapt_every=3", "data.reward_resample_every=2"]
+    config = with_settings(RECIPES["folder-pads"](), ["recipe=folder", f"data.root={photos}", *settings])
+    return resolve_auto(config, torch.device("cpu"), nobody)
 
 
 def views_of(config):

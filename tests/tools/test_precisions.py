@@ -1,6 +1,5 @@
 """tools/precisions.py: trained runs, measured in three precisions."""
 
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -30,9 +29,8 @@ SMALL = [
 
 @pytest.fixture(scope="module")
 def run(noisy_photos, tmp_path_factory):
-    recipe = RECIPES["folder"]()
-    config = replace(recipe, recipe="folder", data=replace(recipe.data, root=str(noisy_photos(14))))
-    return train(with_settings(config, SMALL), tmp_path_factory.mktemp("runs") / "run")
+    own = ["recipe=folder", f"data.root={noisy_photos(14)}"]
+    return train(with_settings(RECIPES["folder"](), [*own, *SMALL]), tmp_path_factory.mktemp("runs") / "run")
 
 
 def test_the_figures_of_a_run_in_its_own_precision_are_its_own(run, load_tool):

@@ -6,6 +6,7 @@ Every static baseline and PADS are the same kind of thing, chosen from one dict 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from pads.config import Config, Part, build, unknown
@@ -36,17 +37,6 @@ class Curriculum(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
-CURRICULA: dict[str, Callable[..., Curriculum]] = {
-    **{name: fixed(name) for name in NEGATIVE_RULES},
-    "linear": linear,
-    "non-linear": non_linear,
-    "learned": LearnedCurriculum,
-    **CONTROLS,
-    "replayed": replayed,
-    "last distribution": last_distribution,
-}
-
-
 def known_curricula() -> dict[str, Callable[..., Curriculum]]:
     return {**CURRICULA, **{name: fixed(name) for name in NEGATIVE_RULES if name not in CURRICULA}}
 
@@ -70,6 +60,17 @@ def make_curriculum(config: Config) -> Curriculum:
 def is_adaptive(config: Config) -> bool:
     """Whether the curriculum follows a validation, for which it asks in `metrics`: whoever treats those apart asks here."""
     return bool(make_curriculum(config).metrics)
+
+
+CURRICULA: dict[str, Callable[..., Curriculum]] = {
+    **{name: fixed(name) for name in NEGATIVE_RULES},
+    "linear": linear,
+    "non-linear": non_linear,
+    "learned": LearnedCurriculum,
+    **CONTROLS,
+    "replayed": partial(replayed, make_curriculum),
+    "last distribution": partial(last_distribution, make_curriculum),
+}
 
 
 __all__ = [

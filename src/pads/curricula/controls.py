@@ -121,31 +121,35 @@ CONTROLS: dict[str, Callable[..., LearnedCurriculum]] = {
 # -- what another run did ----------------------------------------------------------------------------------------------
 
 
-def replayed(*, run: str | None = None) -> ScheduledCurriculum:
+Make = Callable[[Config], Any]
+"""Builds the curriculum of a config: `pads.curricula.make_curriculum`, which this file cannot import, since that imports it."""
+
+
+def replayed(make_curriculum: Make, *, run: str | None = None) -> ScheduledCurriculum:
     """The distributions of another run, each from the progress on at which that run had it.
 
     run: the folder of a finished run of the learned curriculum.
     """
-    starts, distributions = adjustments(run, "replayed")
+    starts, distributions = adjustments(run, "replayed", make_curriculum)
     # equal shares of two trainings are equal as floats too, so that an adjustment is never one validation late
     return ScheduledCurriculum(lambda progress: distributions[bisect_right(starts, progress) - 1])
 
 
-def last_distribution(*, run: str | None = None) -> FixedCurriculum:
+def last_distribution(make_curriculum: Make, *, run: str | None = None) -> FixedCurriculum:
     """The last distribution of another run from the start, never adapted (paper, Tab. 3, "fix last p").
 
     run: the folder of a finished run of the learned curriculum.
     """
-    _, distributions = adjustments(run, "last distribution")
+    _, distributions = adjustments(run, "last distribution", make_curriculum)
     return FixedCurriculum(BinRule(distributions[-1]))
 
 
-def adjustments(run: str | None, wanted_by: str) -> tuple[list[float], list[BinDistribution]]:
+def adjustments(run: str | None, wanted_by: str, make_curriculum: Make) -> tuple[list[float], list[BinDistribution]]:
     """The distributions that a run drew by, the initial one first, and the progress at which each began."""
     if run is None:
         raise UserError(f"the curriculum {wanted_by!r} repeats another run: name it with curriculum.options.run=RUN.")
     folder = RunFolder.open(Path(run))
-    curriculum = as_it_began(folder.config)
+    curriculum = make_curriculum(without_policy(folder.config))
     initial: BinDistribution | None = getattr(curriculum.rule, "distribution", None) if curriculum.metrics else None
     if initial is None:
         name = folder.config.curriculum.name
@@ -170,9 +174,7 @@ def adjustments(run: str | None, wanted_by: str) -> tuple[list[float], list[BinD
     return starts, distributions
 
 
-def as_it_began(config: Config) -> Any:
-    """The curriculum with the distribution that a run began with, whatever policy it started from, which may be gone."""
-    from pads.curricula import make_curriculum  # late, because this file's curricula are among those that it makes
-
+def without_policy(config: Config) -> Config:
+    """Return the config without the policy that its run started from, which may be gone: the distribution begins the same."""
     own = {name: value for name, value in config.curriculum.options.items() if name not in OF_ANOTHER_RUN}
-    return make_curriculum(replace(config, curriculum=Part(config.curriculum.name, own)))
+    return replace(config, curriculum=Part(config.curriculum.name, own))

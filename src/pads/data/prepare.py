@@ -31,7 +31,7 @@ import torch
 from pads.config import Data, call, lookup
 from pads.data import DATASETS
 from pads.data.benchmark import Benchmark, ImageList, QueryGallery
-from pads.data.store import BadImage, ImageStore, check_bad_images, mapped, read_stored, stored_shape
+from pads.data.store import BadImage, ImageStore, check_bad_images, map_pixels, read_stored, stored_shape
 from pads.errors import UserError
 
 PIXELS, CHUNKS, STORE = "pixels.npy", "chunks.jsonl", "store.json"
@@ -86,7 +86,7 @@ class Prepared:
         sizes_N2 = np.array(self.sizes[first : first + len(images)], dtype=np.int64)
         images = images.subset(kept) if reasons else images
         return ImageStore(
-            pixels=mapped(pixels),
+            pixels=map_pixels(pixels),
             sizes_N2=torch.from_numpy(sizes_N2[kept]),
             labels_N=torch.from_numpy(images.labels.copy()),
             images=images,

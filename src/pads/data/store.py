@@ -27,7 +27,7 @@ from torch import Tensor
 
 from pads.data.benchmark import ImageList, counted, listed
 from pads.errors import UserError
-from pads.runtime.team import ALONE, Team
+from pads.runtime.team import Team
 
 Source = str | Path | BinaryIO | Image.Image | np.ndarray
 """What can be decoded: a path, an open file, a Pillow image, or an array (height, width[, 3 or 4]) of uint8."""
@@ -62,8 +62,6 @@ class ImageStore:
     """The pixels are a file's, mapped into memory."""
     rows_N: Tensor | None = None
     """Where each image is in the pixels, if they hold others too."""
-    team: Team = ALONE
-    """The processes that use it together."""
 
     def __len__(self) -> int:
         return len(self.labels_N)
@@ -74,17 +72,17 @@ class ImageStore:
         return self.labels_N.device
 
     def take(self, indices_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Pixels and sizes of these images, on the device; without waiting for it if the pixels are there."""
+        """Return pixels and sizes of these images, on the device; without waiting for it if the pixels are there."""
         rows_B = self.rows(indices_B)
         if self.pixels.device == self.device:
             return self.pixels[rows_B], self.sizes_N2[indices_B]
-        return self.gathered(rows_B.cpu()).to(self.device, non_blocking=True), self.sizes_N2[indices_B]
+        return self.gather(rows_B.cpu()).to(self.device, non_blocking=True), self.sizes_N2[indices_B]
 
     def rows(self, indices_B: Tensor) -> Tensor:
         return indices_B if self.rows_N is None else self.rows_N[indices_B]
 
     def batches(self, indices: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """take() of each; pixels that are not on the device are gathered in a thread, one batch ahead."""
+        """Yield take() of each; pixels that are not on the device are gathered in a thread, one batch ahead."""
         if self.pixels.device == self.device:
             yield from map(self.take, indices)
             return
@@ -92,11 +90,11 @@ class ImageStore:
         rows = [
             self.rows(indices_B).cpu() for indices_B in indices
         ]  # all at once, since the first waits for the device
-        for indices_B, pixels in zip(indices, one_ahead(self.gathered, rows), strict=True):
+        for indices_B, pixels in zip(indices, one_ahead(self.gather, rows), strict=True):
             yield pixels.to(self.device, non_blocking=True), self.sizes_N2[indices_B]
 
-    def gathered(self, rows_B: Tensor) -> Tensor:
-        """These pixels in pinned memory, from which a copy to the GPU goes on while the host does."""
+    def gather(self, rows_B: Tensor) -> Tensor:
+        """Copy these pixels into pinned memory, from which a copy to the GPU goes on while the host does."""
         shape = (len(rows_B), *self.pixels.shape[1:])
         pixels = torch.empty(shape, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
         return torch.index_select(self.pixels, 0, rows_B, out=pixels)
@@ -111,7 +109,7 @@ class ImageStore:
         )
 
 
-def mapped(pixels: np.ndarray) -> Tensor:
+def map_pixels(pixels: np.ndarray) -> Tensor:
     """A file that is mapped for reading as a tensor, at which torch would warn; nothing here writes to pixels."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -178,19 +176,19 @@ def load_store(
     )
 
 
-def decoded_once(load: Callable[[], ImageStore], team: Team) -> ImageStore:
-    """load(), of several processes by the first of each machine; the others map what it has decoded."""
+def decode_once(load: Callable[[], ImageStore], team: Team) -> ImageStore:
+    """Call load(), of several processes in the first of each machine; the others map what it has decoded."""
     if team.size == 1:
         return load()
     with tempfile.TemporaryDirectory(prefix="pads-") as folder:
-        store, path = team.once_per_machine(lambda: written(load(), Path(folder) / "pixels.npy"))
-        store = replace(store, pixels=mapped(np.load(path, mmap_mode="r")), is_on_disk=True)
+        store, path = team.once_per_machine(lambda: write_pixels(load(), Path(folder) / "pixels.npy"))
+        store = replace(store, pixels=map_pixels(np.load(path, mmap_mode="r")), is_on_disk=True)
         team.any(False)  # when all have come here, all have mapped it, and the file may lose its name
     return store
 
 
-def written(store: ImageStore, path: Path) -> tuple[ImageStore, Path]:
-    """The store with its pixels in that file instead."""
+def write_pixels(store: ImageStore, path: Path) -> tuple[ImageStore, Path]:
+    """Write the pixels of the store to that file, and return it without them."""
     try:
         np.save(path, store.pixels.numpy())
     except OSError as error:
@@ -332,13 +330,13 @@ def read_stored(
     source: Source, size: int, ratio: float = 1.0, box: Box | None = None
 ) -> tuple[np.ndarray, tuple[int, int]]:
     """One image exactly as the store keeps it, with the width and height of the original."""
-    image, original = decoded(source, box, min_side=2 * stored_shape(size, ratio)[2])
+    image, original = open_picture(source, box, min_side=2 * stored_shape(size, ratio)[2])
     return squeeze(image, size, ratio, original), original
 
 
 def decode(source: Source, box: Box | None = None) -> Image.Image:
     """The upright picture in RGB: transparency laid on white, the first frame of an animation, the box cut out."""
-    return decoded(source, box, min_side=None)[0]
+    return open_picture(source, box, min_side=None)[0]
 
 
 def squeeze(image: Image.Image, size: int, ratio: float = 1.0, original: tuple[int, int] | None = None) -> np.ndarray:
@@ -358,8 +356,8 @@ def squeeze(image: Image.Image, size: int, ratio: float = 1.0, original: tuple[i
     return pixels
 
 
-def decoded(source: Source, box: Box | None, min_side: int | None) -> tuple[Image.Image, tuple[int, int]]:
-    """The picture and its width and height; a large JPEG may come smaller than that, if both sides keep min_side."""
+def open_picture(source: Source, box: Box | None, min_side: int | None) -> tuple[Image.Image, tuple[int, int]]:
+    """Return the picture and its width and height; a large JPEG may come smaller than that, if both sides keep min_side."""
     if box is not None and np.isnan(box).any():
         box = None
     try:

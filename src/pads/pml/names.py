@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pads.config import Part, call, fitted, lookup
+from pads.config import Part, call, fit_type, lookup
 from pads.errors import UserError, missing_extra
 
 PREFIX = "pml:"
@@ -74,7 +74,7 @@ def part_of(family: str, value: Any, where: str) -> nn.Module | None:
     """One of their distances, reducers or regularizers: a name, or a group of name and options."""
     if value is None:
         return None
-    part = Part(value) if isinstance(value, str) else fitted(value, Part, where)
+    part = Part(value) if isinstance(value, str) else fit_type(value, Part, where)
     kind = lookup(their_parts(family, prefix=""), part.name, family.removesuffix("s"))
     return call(maker(kind, f"{where}.options"), part.options, f"{where}.options")
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from pads.config import Config, lookup
+from pads.data.loading import find_training_classes
 from pads.data.store import stored_shape
-from pads.data.views import training_classes
 from pads.errors import UserError
 from pads.model import Model, fingerprint, load
 from pads.publish.export_card import model_card
@@ -144,7 +144,7 @@ def preprocessing_of(model: Model) -> dict[str, Any]:
 
 def labels_of(config: Config, say: Callable[[str], None]) -> list[str] | None:
     try:
-        return training_classes(config)
+        return find_training_classes(config)
     except UserError as error:
         say(f"The names of the training classes are not known, since the run's images could not be read: {error}")
         return None

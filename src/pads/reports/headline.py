@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from pads.config import AUTO, Config, to_dict
+from pads.config import AutoConfig, Config, known_settings, to_dict
 from pads.data.benchmark import counted
 from pads.recipes import RECIPES
 from pads.reports.groups import Group, alike, flat
@@ -98,11 +98,13 @@ def changes_of(config: Config) -> list[str]:
     """The settings by which a run differs from its recipe, as far as these can change a figure."""
     if config.recipe not in RECIPES:
         return []
-    recipe, own = (dict(flat(to_dict(alike(each)))) for each in (RECIPES[config.recipe](), config))
+    recipe = RECIPES[config.recipe]()
+    chosen = recipe.auto if isinstance(recipe, AutoConfig) else frozenset()
+    before, own = (dict(flat(to_dict(alike(each)))) for each in (known_settings(recipe), config))
     passed_over = ("recipe", "data.root", "data.store_on", "network.weights", "test_curve_every", "checkpoint_every")
-    kept = (recipe.get(key) in (own[key], AUTO) for key in own)  # what the recipe left to the run was not changed
-    keys = [key for key, is_kept in zip(own, kept, strict=True) if not is_kept and key not in passed_over]
-    return [f"{key}={own[key]}" for key in keys]
+    changed = [key for key in own if before.get(key) != own[key]]
+    # what the recipe left to the run was not changed
+    return [f"{key}={own[key]}" for key in changed if key not in chosen and key not in passed_over]
 
 
 def part(name: str, options: Mapping[str, Any]) -> str:

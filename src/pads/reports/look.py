@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from pads.config import lookup
-from pads.data.views import load_test_view
+from pads.data.loading import load_test_view
 from pads.evaluate import embed
 from pads.metrics.retrieval import map_at_r, recall_at
 from pads.model import load
@@ -21,8 +21,8 @@ from pads.reports.gallery import SHOWN, Confusion, Retrieval, confused_classes, 
 from pads.reports.projection import project
 from pads.reports.thumbnails import SIZES, thumbnails
 from pads.runs import RunFolder
+from pads.runs.watch import nobody
 from pads.runtime.precision import fixed_threads, float32_rounding
-from pads.train import nobody
 
 MOST_SHOWN = 6_000
 """Images with a thumbnail and a place on the map; all of CUB200-2011's test split (5,924)."""

@@ -13,7 +13,8 @@ from statistics import mean
 from typing import Any
 
 from pads.config import Config, Optimiser
-from pads.curricula.controls import as_it_began
+from pads.curricula import make_curriculum
+from pads.curricula.controls import without_policy
 from pads.errors import UserError
 from pads.runs import RunFolder
 from pads.sampling import BinDistribution, bin_distribution
@@ -167,7 +168,7 @@ def drawn_of(config: Config, events: list[dict[str, Any]]) -> dict[str, Any] | N
 def bins_of(config: Config) -> BinDistribution | None:
     """The initial distribution of the run's rule; None where the rule has no bins, or repeats a run that is gone."""
     try:
-        return getattr(as_it_began(config).rule, "distribution", None)
+        return getattr(make_curriculum(without_policy(config)).rule, "distribution", None)
     except UserError:
         return None
 

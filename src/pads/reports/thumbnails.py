@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from PIL import Image, features
 from torch import Tensor
 from torch.nn import functional
 
-from pads.data.views import View
+from pads.data.roles import View
 
 COLUMNS = 32
 PER_SHEET = COLUMNS * COLUMNS
@@ -29,7 +28,7 @@ MOST_BYTES = 6_000_000
 def thumbnails(view: View, positions: Sequence[int], size: int) -> np.ndarray:
     """(N, S, S, 3) uint8: the crops of evaluation of these images of the view, S at most `size`."""
     positions_N = torch.as_tensor(positions, dtype=torch.int64, device=view.indices_N.device)
-    some = replace(view, indices_N=view.indices_N[positions_N], labels_N=view.labels_N[positions_N])
+    some = View(view.store, view.indices_N[positions_N], view.preprocessing, batch_size=view.batch_size)
     size = min(size, view.preprocessing.image_size)
     made = [shrunk(images_BCHW[: len(labels_B)], view, size) for images_BCHW, labels_B in some]
     return np.concatenate(made) if made else np.zeros((0, size, size, 3), np.uint8)

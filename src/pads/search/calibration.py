@@ -18,11 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pads.data.views import Watch, load_selection
+from pads.data.loading import load_selection
 from pads.errors import UserError
 from pads.evaluate import embed
 from pads.metrics.neighbours import nearest_neighbours
 from pads.model import Model
+from pads.runs.watch import Watch
 
 NUM_NEIGHBOURS = 100
 """Of each image; what is farther away will not be accepted at any precision worth naming."""

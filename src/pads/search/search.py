@@ -15,7 +15,7 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from pads.data.store import BadImage, decoded
+from pads.data.store import BadImage, open_picture
 from pads.errors import UserError
 from pads.model import BATCH
 from pads.search.calibration import check_precision
@@ -211,7 +211,7 @@ def contact_sheet(answers: Sequence[Answer], path: Path) -> None:
 def add_tile(sheet: Image.Image, left: int, top: int, file: str, words: tuple[str, str], frame: str | None) -> None:
     draw = ImageDraw.Draw(sheet)
     try:
-        picture = ImageOps.contain(decoded(file, None, min_side=TILE)[0], (TILE, TILE), Image.Resampling.LANCZOS)
+        picture = ImageOps.contain(open_picture(file, None, min_side=TILE)[0], (TILE, TILE), Image.Resampling.LANCZOS)
     except BadImage:
         picture = Image.new("RGB", (TILE, TILE), "#eaeef2")
         ImageDraw.Draw(picture).text((10, TILE // 2 - 8), "not there any more", FAINT, ImageFont.load_default(13))

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pads.config import AUTO, Config, Data, Network, Optimiser, Part, Sampling, lookup
+from pads.autoconfig import apply_choices, choose_model_input
+from pads.config import AutoConfig, Config, Data, Network, Optimiser, Part, Sampling, lookup
 from pads.curricula import is_adaptive
 from pads.data import OWN_IMAGES
+from pads.errors import UserError
 from pads.recipes import (
     PAPER_BINS,
     RECIPES,
@@ -97,14 +99,14 @@ def own_images(name: str) -> Callable[[], Config]:
 
 
 def own_images_from_weights(name: str) -> Callable[[], Config]:
-    """The same from pretrained weights: the backbone that they were made for, larger images, small steps."""
+    """The same from pretrained weights: larger images, small steps. The backbone is to be the one that they were made for."""
 
     def config() -> Config:
         scratch = own_images(name)()
         return replace(
             scratch,
             data=replace(scratch.data, image_size=128, resize=144, store_size=160),
-            network=Network(AUTO, frozen_batch_norm=True),
+            network=Network(frozen_batch_norm=True),
             optimiser=replace(scratch.optimiser, learning_rate=3e-5),
             num_epochs=20,
             test_curve_every=5,
@@ -128,11 +130,23 @@ ABLATION_EPOCHS = {"cub200": 150, "cars196": 150}
 
 def base_config(name: str, *, scheduled: bool, epochs: int | None = None, has_weights: bool = False) -> Config:
     """The base of that name, with its schedule stretched to the epochs, or without one as in the paper's ablations."""
-    config = lookup({**RECIPES, **BASES, **(FROM_WEIGHTS if has_weights else {})}, name, "base")()
+    config = fix_settings(lookup({**RECIPES, **BASES, **(FROM_WEIGHTS if has_weights else {})}, name, "base")())
     if not scheduled:
         usual = ABLATION_EPOCHS.get(name, config.num_epochs)
         config = replace(config, num_epochs=usual, optimiser=replace(config.optimiser, milestones=()))
     return with_epochs(config, epochs or config.num_epochs)
+
+
+def fix_settings(config: Config | AutoConfig) -> Config:
+    """Refuse settings that every run would choose for itself: the arms would differ in more than what the study compares."""
+    if isinstance(config, AutoConfig):
+        config = apply_choices(config, choose_model_input(config))
+    if isinstance(config, AutoConfig):
+        keys = ", ".join(sorted(config.auto))
+        raise UserError(
+            f"all arms of a study need the same settings: give a value for {keys}, or another --recipe-base."
+        )
+    return config
 
 
 def with_epochs(config: Config, epochs: int) -> Config:

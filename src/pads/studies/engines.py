@@ -26,13 +26,15 @@ import torch
 from pads.build import pick_device
 from pads.check import check
 from pads.config import Config, Data
-from pads.data.views import Images, deal_roles, load_images
+from pads.data.loading import load_images
+from pads.data.roles import Images, deal_roles
 from pads.errors import UserError, missing_extra
 from pads.runs import RunFolder
-from pads.train import Watch, fit
+from pads.runs.watch import Watch
+from pads.train import fit
 
 Tell = Callable[["Job", str, int, Mapping[str, Any]], None]
-"""Called with a run and what `pads.train.Watch` is called with."""
+"""Called with a run and what `pads.runs.watch.Watch` is called with."""
 STEP_SECONDS = 0.25
 """Between two words of a process about its steps."""
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pads.config import AUTO, Config, with_settings
+from pads.config import AutoConfig, Config, with_settings
 from pads.networks import backbone_of, find_weights
 from pads.networks.weights import DOWNLOADED
-from pads.studies.arms import FROM_WEIGHTS, Arm, Study, base_config
+from pads.studies.arms import FROM_WEIGHTS, Arm, Study, base_config, fix_settings
 from pads.studies.engines import Job
 
 DEFAULT_SEEDS = (0, 1, 2, 3, 4)
@@ -49,10 +49,13 @@ class Plan:
         network = config.network if self.weights is None else replace(config.network, weights=self.weights)
         config = replace(config, recipe=arm.name, seed=seed, data=data, network=network)
         owner = arm.needs.arm if arm.needs else arm.name  # what takes something from a run shares its tuned settings
-        config = with_settings(config, [*self.tuned.get(owner, {}).get("settings", ()), *self.settings])
-        if self.weights is not None and self.base in FROM_WEIGHTS and config.network.backbone == AUTO:
-            config = replace(config, network=replace(config.network, backbone=made_for(self.weights)))
-        return config
+        settings = [*self.tuned.get(owner, {}).get("settings", ()), *self.settings]
+        if self.weights is None or self.base not in FROM_WEIGHTS:
+            return fix_settings(with_settings(config, settings))
+        given = with_settings(AutoConfig(config, frozenset({"network.backbone"})), settings)
+        if isinstance(given, AutoConfig) and "network.backbone" in given.auto:
+            given = with_settings(given, [f"network.backbone={made_for(self.weights)}"])
+        return fix_settings(given)
 
     @property
     def example(self) -> Config:

@@ -30,7 +30,7 @@ from pads.display import print_notes
 from pads.errors import UserError
 from pads.runs import RunFolder
 from pads.runs.checkpoint import cannot_write, write_atomically
-from pads.studies.arms import Arm, Change, Study, tuning
+from pads.studies.arms import Arm, Change, Study, fix_settings, tuning
 from pads.studies.engines import ENGINES, Job, Outcome, Tell, run_all
 from pads.studies.plan import DEFAULT_SEEDS, Key, Plan, Result
 from pads.studies.progress import Display, showing
@@ -308,7 +308,7 @@ def pick_settings(plan: Plan, show: Display, commit: str, engine_options: Mappin
 
 
 def tried(change: Change, settings: Sequence[str]) -> Change:
-    return lambda base: with_settings(change(base), settings)
+    return lambda base: fix_settings(with_settings(change(base), settings))
 
 
 def selection_level(run: Path) -> float:

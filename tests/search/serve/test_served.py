@@ -17,7 +17,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 import pads
-from pads.autoconfig import settled
+from pads.autoconfig import resolve_auto
 from pads.cli import main
 from pads.config import Config, Part, to_json, with_settings
 from pads.errors import UserError
@@ -174,7 +174,7 @@ def test_a_part_of_an_image_is_indexed_where_the_run_uses_a_part(tmp_path):
     lines = [columns, *rows]
     (tmp_path / "data.csv").write_text("\n".join(lines) + "\n")
     config = with_settings(RECIPES["csv"](), [f"data.root={tmp_path / 'data.csv'}"])
-    run = RunFolder.create(tmp_path / "run", settled(config, torch.device("cpu"), lambda *_: None))
+    run = RunFolder.create(tmp_path / "run", resolve_auto(config, torch.device("cpu"), lambda *_: None))
     folder = link_test_images(run)
     files = sorted(folder.rglob("*.png"))
     assert len(files) == 4

@@ -1,4 +1,4 @@
-"""Evaluation batches: cut out once, kept where there is room, the same at every pass and for every caller."""
+"""The evaluation batches of a role: cut out once, kept where there is room, the same at every pass and for every caller."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from PIL import Image
 from torch import Tensor
 
 from pads.config import Data, Network
-from pads.data import ImageList, load_store, read_stored, views
-from pads.data.views import Preprocessing, View
+from pads.data import ImageList, load_store, read_stored, roles
+from pads.data.preprocessing import Preprocessing
+from pads.data.roles import View
+from pads.runtime.team import Team
 
 SIZES = [(30, 20), (20, 30), (25, 25), (60, 40), (40, 61), (9, 31)]
 
@@ -30,7 +32,7 @@ def paths(tmp_path: Path) -> tuple[Path, ...]:
 def view(paths: tuple[Path, ...]) -> View:
     data = Data(image_size=16, resize=18, store_size=24, store_ratio=4 / 3)
     store = load_store(ImageList(paths, np.arange(6) // 2, ("a", "b", "c")), data.store_size, data.store_ratio)
-    return View.of(store, np.arange(6), Preprocessing.of(data, Network()), batch_size=4)
+    return View(store, np.arange(6), Preprocessing.of(data, Network()), batch_size=4)
 
 
 def images_of(view: View) -> Tensor:
@@ -41,7 +43,7 @@ def test_a_second_pass_gives_the_same_without_looking_at_the_store(view: View) -
     first = images_of(view)
     view.store.pixels.zero_()
     assert torch.equal(images_of(view), first)
-    assert [crops.dtype for crops in view.centres] == [torch.uint8, torch.uint8]
+    assert [crops.dtype for crops in view.kept_crops[0, 2]] == [torch.uint8, torch.uint8]
 
 
 def test_a_batch_is_what_each_picture_gives_by_itself(view: View, paths: tuple[Path, ...]) -> None:
@@ -53,13 +55,23 @@ def test_a_batch_is_what_each_picture_gives_by_itself(view: View, paths: tuple[P
 
 
 def test_nothing_is_kept_of_more_than_there_is_room_for(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(views, "KEPT_CENTRES", 6 * 3 * 16 * 16 - 1)
+    monkeypatch.setattr(roles, "KEPT_CROPS", 6 * 3 * 16 * 16 - 1)
     first = images_of(view)
-    assert view.centres == []
+    assert not view.kept_crops
     assert torch.equal(images_of(view), first)
 
 
 def test_who_stops_early_leaves_the_next_pass_whole(view: View) -> None:
     next(iter(view))
-    assert view.centres == []
+    assert not view.kept_crops
     assert len(images_of(view)) == 6
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_the_parts_of_several_processes_are_the_batches_of_one_and_are_kept_apart(view: View, size: int) -> None:
+    alone = list(view)
+    for _ in range(2):  # the second pass is from what was kept
+        parts = [batch for rank in range(size) for batch in view.batches(Team(rank, size)) if len(batch[1])]
+        assert len(parts) == len(alone) == 2
+        for (images, labels), (expected, expected_labels) in zip(parts, alone, strict=True):
+            assert torch.equal(images, expected) and torch.equal(labels, expected_labels)
