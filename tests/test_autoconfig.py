@@ -320,6 +320,14 @@ def test_settings_are_checked_once_and_before_the_images_are_looked_at(tmp_path,
     assert len(calls) == 3
 
 
+def test_what_only_a_choice_makes_wrong_is_refused_after_it(photos, monkeypatch):
+    config = with_settings(RECIPES["folder"](), [f"data.root={photos}"])
+    monkeypatch.setenv("WORLD_SIZE", "97")
+    check(config)
+    with pytest.raises(UserError, match="classes of a batch cannot be dealt out to 97 processes"):
+        resolve_auto(config, torch.device("cpu"), nobody)
+
+
 @pytest.mark.parametrize(
     "settings",
     [["data.resize=50"], ["data.image_size=300"], ["network.weights=somewhere.pth"], ["data.reward_share=0"]],

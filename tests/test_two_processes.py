@@ -30,7 +30,7 @@ from torch import nn
 
 from pads.autoconfig import resolve_auto
 from pads.build import build_network, own_device
-from pads.check import check_share
+from pads.check import check
 from pads.config import Config, with_settings
 from pads.data import roles
 from pads.data.batches import rank_share
@@ -493,7 +493,7 @@ def test_the_shares_of_a_row_of_things_are_in_order_and_complete():
 def test_a_number_of_processes_that_does_not_fit_is_refused_with_those_that_do(config, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "3")
     with pytest.raises(UserError) as refused:
-        check_share(config)
+        check(config)
     assert str(refused.value) == (
         "the 4 classes of a batch cannot be dealt out to 3 processes: start 1, 2 or 4, or set data.classes_per_batch to a "
         "multiple of 3."

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from pads.check import check_choices
 from pads.config import PACED, AutoConfig, Config, Data, Part, Sampling, from_values, set_value, to_dict, value_of
 from pads.curricula import is_adaptive
 from pads.data.benchmark import ImageList, QueryGallery, counted
@@ -90,8 +91,7 @@ def resolve_auto(config: Config | AutoConfig, device: torch.device, watch: Watch
         notes = find_notes(resolved, facts)
     watch("chosen", 0, {"choices": tuple((choice.key, show_value(choice.value), choice.reason) for choice in chosen)})
     watch("note", 0, {"notes": notes})
-    if "network.backbone" in config.auto and resolved.network.weights is not None:
-        find_weights(resolved.network.weights, resolved.network.backbone)  # fetched before any image is decoded
+    check_choices(resolved, config.auto)
     return resolved
 
 

@@ -78,6 +78,8 @@ def check(given: Config | AutoConfig) -> None:
         raise UserError(f"network.std is {list(config.network.std)}: each must be above 0.")
     if not config.recall_at or min(config.recall_at) < 1:
         raise UserError(f"recall_at is {list(config.recall_at)}: name at least one k, each at least 1.")
+    if "data.classes_per_batch" not in auto:
+        check_share(config)
     if not auto & {"data.resize", "data.image_size"}:
         check_crop(config.data.resize, config.data.image_size)
     check_draw(config.sampling.negatives_from, config.sampling.rho)
@@ -99,6 +101,16 @@ def check(given: Config | AutoConfig) -> None:
     check_theirs(config, loss_fn, curriculum)
     if curriculum.metrics and config.adapt_every and config.data.reward_share == 0:
         raise UserError("this curriculum learns from the reward split, which is empty: set data.reward_share above 0.")
+
+
+def check_choices(config: Config, auto: frozenset[str]) -> None:
+    """Refuse what the door could not judge before these settings were chosen."""
+    if "data.classes_per_batch" in auto:
+        check_share(config)
+    if auto & {"data.resize", "data.image_size"}:
+        check_crop(config.data.resize, config.data.image_size)
+    if "network.backbone" in auto and config.network.weights is not None:
+        find_weights(config.network.weights, config.network.backbone)
 
 
 def check_theirs(config: Config, loss_fn: nn.Module, curriculum: Curriculum) -> None:

@@ -54,7 +54,6 @@ def train(config: Config | AutoConfig, run: Path | str | None = None, *, watch: 
         path = team.lead(lambda: new_path(known_settings(config), run))
         device = pick_device(known_settings(config).device, team)
         resolved = team.lead(lambda: resolve_auto(config, device, watch))
-        check_share(resolved)
         views = load_views(resolved, device, watch, team)  # first, so that bad data leaves no empty run behind
         folder = folder_of(team).create(path, resolved)
         try:

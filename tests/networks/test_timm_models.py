@@ -192,6 +192,12 @@ def test_the_input_follows_the_model_unless_it_was_set():
     assert (config.network.mean, config.network.std) == ((0.1, 0.1, 0.1), (0.2, 0.3, 0.4))
 
 
+def test_a_resize_that_is_too_small_for_the_model_is_refused():
+    own = ["network.backbone=timm:tiny_vit.one", "data.resize=20"]
+    with pytest.raises(UserError, match=r"data.image_size \(32\) must not exceed data.resize \(20\)"):
+        told(with_settings(pads.RECIPES["emoji-udist"](), own))
+
+
 def test_a_recipe_with_another_backbone_keeps_its_own_input_and_reads_no_data():
     config = with_settings(pads.RECIPES["cub200-margin-udist"](), ["network.backbone=resnet18"])
     assert told(config) == (config, {})

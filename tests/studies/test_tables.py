@@ -10,9 +10,10 @@ import pytest
 import pads.losses
 from pads.check import check
 from pads.config import Config, from_json, to_json, with_settings
+from pads.errors import UserError
 from pads.recipes import RECIPES
 from pads.studies import BASES, STUDIES
-from pads.studies.arms import base_config, pads_code, tuning, with_epochs
+from pads.studies.arms import base_config, fix_settings, pads_code, tuning, with_epochs
 from pads.studies.tables import COLUMNS
 
 every_study = pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
@@ -216,3 +217,11 @@ def test_arms_do_not_depend_on_the_sampler_of_the_recipe_that_is_their_base():
                 arm.change(base_config(name, scheduled=study.scheduled)) for name in ("emoji-udist", "emoji-pads-code")
             )
             assert on_static == on_pads
+
+
+def test_a_base_or_a_setting_that_every_run_would_choose_for_itself_is_refused():
+    with pytest.raises(UserError, match="folder-pads chooses them for each run"):
+        base_config("folder-pads", scheduled=True)
+    with pytest.raises(UserError, match="give a value for data.resize, num_epochs"):
+        fix_settings(with_settings(Config(), ["num_epochs=auto", "data.resize=auto"]))
+    assert fix_settings(Config()) == Config()

@@ -130,7 +130,11 @@ ABLATION_EPOCHS = {"cub200": 150, "cars196": 150}
 
 def base_config(name: str, *, scheduled: bool, epochs: int | None = None, has_weights: bool = False) -> Config:
     """The base of that name, with its schedule stretched to the epochs, or without one as in the paper's ablations."""
-    config = fix_settings(lookup({**RECIPES, **BASES, **(FROM_WEIGHTS if has_weights else {})}, name, "base")())
+    config = lookup({**RECIPES, **BASES, **(FROM_WEIGHTS if has_weights else {})}, name, "base")()
+    if isinstance(config, AutoConfig):
+        raise UserError(
+            f"all arms of a study need the same settings, and {name} chooses them for each run: name another base."
+        )
     if not scheduled:
         usual = ABLATION_EPOCHS.get(name, config.num_epochs)
         config = replace(config, num_epochs=usual, optimiser=replace(config.optimiser, milestones=()))
@@ -143,9 +147,7 @@ def fix_settings(config: Config | AutoConfig) -> Config:
         config = apply_choices(config, choose_model_input(config))
     if isinstance(config, AutoConfig):
         keys = ", ".join(sorted(config.auto))
-        raise UserError(
-            f"all arms of a study need the same settings: give a value for {keys}, or another --recipe-base."
-        )
+        raise UserError(f"all arms of a study need the same settings, fixed beforehand: give a value for {keys}.")
     return config
 
 
