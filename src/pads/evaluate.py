@@ -24,9 +24,10 @@ def evaluate(
     also: Callable[[Tensor, Tensor], Mapping[str, Any]] | None = None,
     **options: int,
 ) -> dict[str, Any]:
-    """The metrics of the network's embeddings of `images`, which gives batches of (images, labels).
+    """Measure the network's embeddings of `images`, which gives batches of (images, labels).
 
     also: a further look at the embeddings and labels; what it finds is added to the metrics.
+
     A split that is divided into queries and gallery says so by `is_query_N` and `is_gallery_N`. Options go to
     `compute_metrics` (seed, num_restarts).
     """

@@ -314,3 +314,4 @@ RECIPES: dict[str, Callable[[], Config]] = {
     "sop-margin-udist": sop_margin_udist,
     "sop-margin-pads": sop_margin_pads,
 }
+"""Look up a recipe by name: a function that returns a Config. `pads train NAME` trains it."""

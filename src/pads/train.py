@@ -41,7 +41,7 @@ Watch = Callable[[str, int, Mapping[str, Any]], None]
 
 
 def train(config: Config, run: Path | str | None = None, *, watch: Watch | None = None) -> RunFolder:
-    """Trains from the start into a new run folder, `runs/RECIPE-SEED` unless told otherwise."""
+    """Train from the start into a new run folder, `runs/RECIPE-SEED` unless told otherwise."""
     check(config)
     with joined() as team:
         watch = watch if watch and team.leads else nobody
@@ -60,7 +60,7 @@ def train(config: Config, run: Path | str | None = None, *, watch: Watch | None 
 
 
 def resume(run: RunFolder | Path | str, *, watch: Watch | None = None) -> RunFolder:
-    """Goes on where a run was stopped, bit for bit; a finished run is left as it is."""
+    """Resume a run bit for bit where it was stopped; a finished run is left as it is."""
     with joined() as team:
         watch = watch if watch and team.leads else nobody
         folder = folder_of(team).open(run.path if isinstance(run, RunFolder) else run)

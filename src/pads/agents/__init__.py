@@ -18,6 +18,7 @@ AGENTS: dict[str, Callable[..., Agent]] = {
     "q-learning": QLearning,
     "rainbow": Rainbow,
 }
+"""Look up a policy by name: `--set curriculum.options.agent=ppo`."""
 
 __all__ = [
     "A2C",

@@ -51,6 +51,7 @@ CURRICULA: dict[str, Callable[..., Curriculum]] = {
     "replayed": replayed,
     "last distribution": last_distribution,
 }
+"""Look up a curriculum by name: `--set curriculum.name=distance-weighted`."""
 
 
 def known_curricula() -> dict[str, Callable[..., Curriculum]]:

@@ -86,14 +86,17 @@ class CoinReward:
 
 
 def with_random_actions(curriculum: LearnedCurriculum, seed: int) -> None:
+    """Take random actions instead of the policy's."""
     curriculum.agent = UniformActions(curriculum.num_heads, len(curriculum.multipliers), seed)
 
 
 def with_random_reward(curriculum: LearnedCurriculum, seed: int) -> None:
+    """Reward the policy by a fair coin."""
     curriculum.agent = CoinReward(curriculum.agent, seed)
 
 
 def with_frozen_policy(curriculum: LearnedCurriculum, seed: int) -> None:
+    """Let an untrained policy act, which never learns."""
     curriculum.freeze = True
 
 
@@ -108,6 +111,7 @@ def control(take_away: Callable[[LearnedCurriculum, int], None]) -> Callable[...
     signature = inspect.signature(LearnedCurriculum, eval_str=True)
     kept = [option for name, option in signature.parameters.items() if name not in OF_ANOTHER_RUN]
     make.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]  # for the check of options
+    make.__doc__ = take_away.__doc__
     return make
 
 

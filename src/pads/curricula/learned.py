@@ -30,7 +30,7 @@ RHO_LIMITS = (0.01, 0.6)
 
 
 class LearnedCurriculum:
-    """Owns the bin distribution and the agent; `advance` is one iteration of the paper's Algorithm 1."""
+    """Own the bin distribution and the agent; `advance` is one iteration of the paper's Algorithm 1."""
 
     def __init__(
         self,
@@ -99,25 +99,28 @@ class LearnedCurriculum:
 
     @property
     def distribution(self) -> BinDistribution:
+        """Return the distribution that the rule draws by now."""
         return self.rule.distribution
 
     @property
     def num_heads(self) -> int:
+        """Return the number of actions that the policy takes at once."""
         return self.distribution.num_bins + self.adapt_rho
 
     @property
     def adapted(self) -> Tensor:
-        """What the policy may change, as its state shows it: p_K, and rho if it adapts that too."""
+        """Return what the policy may change, as its state shows it: p_K, and rho if it adapts that too."""
         rho = torch.tensor([self.distribution.rho] if self.adapt_rho else [], dtype=torch.float64)
         return torch.cat([self.distribution.probabilities_K, rho])
 
     def advance(self, metrics: Mapping[str, float], progress: float) -> dict[str, Any]:
-        """Rewards the last adjustment, learns from it, and adjusts the distribution again; returns what to log."""
+        """Reward the last adjustment, learn from it, and adjust the distribution again; return what to log."""
         # hundreds of tiny products, for each of which waking other threads would cost more than it spares
         with fixed_threads(1):
             return self.advanced(metrics, progress)
 
     def advanced(self, metrics: Mapping[str, float], progress: float) -> dict[str, Any]:
+        """Do what `advance` does, on as many threads as there are."""
         level_t = reward_level(metrics, self.reward)
         state_t = self.state.observe(metrics, self.adapted, progress)
         log: dict[str, Any] = {"reward": None}
@@ -143,7 +146,7 @@ class LearnedCurriculum:
         }
 
     def acted_on(self, factors: Tensor) -> BinDistribution:
-        """The distribution with p_K scaled by the first K factors, and the odds of rho by the last if it is adapted."""
+        """Return the distribution with p_K scaled by the first K factors, and the odds of rho by the last if it is adapted."""
         num_bins = self.distribution.num_bins
         scaled = self.distribution.scaled(factors[:num_bins])
         if not self.adapt_rho:
@@ -152,6 +155,7 @@ class LearnedCurriculum:
         return replace(scaled, rho=scaled_odds(scaled.rho, factors[-1].item(), RHO_LIMITS))
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the distribution, the training state and the agent, random state included."""
         return {
             "weights": self.distribution.weights_K,
             "state": self.state.state_dict(),
@@ -162,6 +166,7 @@ class LearnedCurriculum:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state, so that training resumes bit for bit."""
         rho = state.get("rho", self.distribution.rho)
         self.rule.adjust(replace(self.distribution, weights_K=state["weights"], rho=rho))
         self.state.load_state_dict(state["state"])

@@ -12,6 +12,7 @@ from pads.pml.losses import pml_loss
 from pads.pml.names import is_theirs, meant
 
 LOSSES: dict[str, Callable[..., nn.Module]] = {"triplet": TripletLoss, "margin": MarginLoss}
+"""Look up a loss by name: `--set loss.name=margin`."""
 
 
 def build_loss(part: Part, **given: Any) -> nn.Module:

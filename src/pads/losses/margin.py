@@ -34,7 +34,7 @@ def mean_over_active(losses: Tensor) -> Tensor:
 
 
 class MarginLoss(nn.Module):
-    """The mean over the active pairs; beta is a parameter with a learning rate of its own."""
+    """Average the margin loss over the active pairs; beta is a parameter with a learning rate of its own."""
 
     risen: Tensor
 
@@ -71,11 +71,12 @@ class MarginLoss(nn.Module):
         self.register_buffer("risen", torch.zeros(()), persistent=pace is not None)
 
     def set_progress(self, progress: float) -> None:
-        """How much of the training is over, from 0 to 1; in place, for a CUDA graph that goes on reading it."""
+        """Tell the loss how much of the training is over, from 0 to 1; in place, for a CUDA graph that goes on reading it."""
         if self.pace is None:
             self.risen.fill_(self.rise * min(1.0, progress / self.rise_until))
 
     def boundaries(self, labels_B: Tensor, triplets: Tuples) -> Tensor:
+        """Return the boundary of every triplet: that of its anchor's class."""
         beta = self.beta[labels_B[as_triplets(triplets).anchors]] if len(self.beta) > 1 else self.beta
         return beta + self.risen if self.rise else beta
 
@@ -87,10 +88,10 @@ class MarginLoss(nn.Module):
         return mean_over_active(torch.cat([positive_T, negative_T]))
 
     def summary(self) -> dict[str, float]:
-        """For the log: the mean boundary, of one that rises."""
+        """Return what to log: the mean boundary, of one that rises."""
         return {"boundary": (self.beta.mean() + self.risen).item()} if self.rise else {}
 
     def violations(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples) -> Tensor:
-        """The share of triplets with an active pair."""
+        """Return the share of triplets with an active pair."""
         positive_T, negative_T = pair_losses(embeddings_BD, triplets, self.boundaries(labels_B, triplets), self.margin)
         return share((positive_T > 0) | (negative_T > 0))

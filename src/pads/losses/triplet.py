@@ -23,7 +23,7 @@ def share(active_T: Tensor) -> Tensor:
 
 
 class TripletLoss(nn.Module):
-    """The mean over the triplets, or their sum as in the authors' code."""
+    """Average the triplet loss over the triplets, or sum it as the authors' code does."""
 
     def __init__(self, margin: float = 0.2, reduction: str = "mean") -> None:
         super().__init__()
@@ -36,5 +36,5 @@ class TripletLoss(nn.Module):
         return losses_T.mean() if self.reduction == "mean" and len(losses_T) else losses_T.sum()
 
     def violations(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples) -> Tensor:
-        """The share of triplets that violate the margin."""
+        """Return the share of triplets that violate the margin."""
         return share(triplet_losses(embeddings_BD, triplets, self.margin) > 0)
