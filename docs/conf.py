@@ -21,9 +21,10 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "pads"
 html_copy_source = False
+html_show_copyright = False
 html_static_path = ["static"]
 html_css_files = ["site.css"]
-python_maximum_signature_line_length = 80
+python_maximum_signature_line_length = 100
 add_module_names = False
 
 ROOT = Path(__file__).parent.parent

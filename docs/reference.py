@@ -105,7 +105,9 @@ def write_entry(path: str, value: Any, members: dict[str, Any]) -> list[str]:
     lines = [f"::::{{py:{name_kind(value)}}} {path}{write_signature(value)}", *write_docstring(read_docstring(value))]
     if inspect.isclass(value) and "__init__" in vars(value) and value.__init__.__doc__:
         lines += ["", *write_docstring(inspect.getdoc(value.__init__) or "")]
-    if dataclasses.is_dataclass(value) and value is not pads.Config:
+    if value is pads.Config:
+        lines.append("[Every option](reference-options.md)")
+    elif dataclasses.is_dataclass(value):
         lines += [f"- `{name}`: {' '.join(text.split())}" for name, text in read_fields(value).items() if text]
     for name, member in members.items():
         lines += ["", f":::{{py:{name_kind(member)}}} {path}.{name}{write_signature(member)}"]
@@ -125,7 +127,7 @@ def name_kind(value: Any) -> str:
 
 def write_signature(value: Any) -> str:
     """Return the arguments as they are written in the source, without `self`."""
-    if name_kind(value) in ("exception", "property"):
+    if name_kind(value) in ("exception", "property") or value is pads.Config:  # its options have a page of their own
         return ""
     signature = inspect.signature(getattr(value, "__func__", value))
     parameters = list(signature.parameters.values())[name_kind(value) == "method" :]
@@ -133,7 +135,7 @@ def write_signature(value: Any) -> str:
     if inspect.isclass(value) or result in (None, "None"):
         result = inspect.Signature.empty
     written = str(signature.replace(parameters=parameters, return_annotation=result))
-    return re.sub(r"(: |-> )'([^']*)'", r"\1\2", written).replace("<factory>", "{}")
+    return re.sub(r"(: |-> )(?:ForwardRef\()?'([^']*)'\)?", r"\1\2", written).replace("<factory>", "{}")
 
 
 def split_docstring(text: str) -> Iterator[str]:

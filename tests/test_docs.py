@@ -1,6 +1,6 @@
 """Everything that the pages show is real: links lead somewhere, commands are accepted, code runs.
 
-The code of docs/in-your-loop.md, faq.md, searching.md and export.md runs in tests/adapters, tests/retrieval and tests/export,
+The code of docs/in-your-loop.md, faq.md, searching.md and export.md runs in tests/adapters, tests/search and tests/publish,
 that of the README in test_readme.py.
 """
 
@@ -73,7 +73,7 @@ def is_installed(words):
     assert words[1] == "install"
     for word in words[2:]:
         name, _, inside = word.rstrip("]").partition("[")
-        assert name in ("pads-dml", "lightning", "torchmetrics", "timm", "torchvision")
+        assert name in ("pads-dml", ".", "lightning", "torchmetrics", "timm", "torchvision")
         assert set(filter(None, inside.split(","))) <= set(extras)
 
 

@@ -82,7 +82,7 @@ def is_first_process() -> bool:
 def make_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="pads",
-        description="Train similarity models on your images, and compare samplers as PADS (CVPR 2020) does.",
+        description="Train similarity models on your own images; a reproduction of PADS (CVPR 2020) with controls.",
     )
     parser.add_argument("--version", action="version", version=f"pads {pads.__version__}")
     parser.set_defaults(command=None)

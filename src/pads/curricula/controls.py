@@ -126,7 +126,7 @@ CONTROLS: dict[str, Callable[..., LearnedCurriculum]] = {
 
 
 def replayed(*, run: str | None = None) -> ScheduledCurriculum:
-    """The distributions of another run, each from the progress on at which that run had it.
+    """Repeat the distributions of another run, each from the progress at which that run had it.
 
     run: the folder of a finished run of the learned curriculum.
     """
@@ -136,7 +136,7 @@ def replayed(*, run: str | None = None) -> ScheduledCurriculum:
 
 
 def last_distribution(*, run: str | None = None) -> FixedCurriculum:
-    """The last distribution of another run from the start, never adapted (paper, Tab. 3, "fix last p").
+    """Draw by the last distribution of another run from the start, never adapted (paper, Tab. 3, "fix last p").
 
     run: the folder of a finished run of the learned curriculum.
     """
