@@ -1,9 +1,13 @@
 """The documentation site: `make docs`. Plain Sphinx and MyST, since these will still be kept in ten years."""
 
 import re
+import sys
 from pathlib import Path
 
 import pads
+
+sys.path.insert(0, str(Path(__file__).parent))
+from reference import fill
 
 project = "pads"
 author = "the pads team"
@@ -16,6 +20,11 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "pads"
 html_copy_source = False
+html_show_copyright = False
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+python_maximum_signature_line_length = 100
+add_module_names = False
 
 ROOT = Path(__file__).parent.parent
 TAKEN_OVER = {"speed": "benchmarks/README.md"}
@@ -50,8 +59,14 @@ def for_the_site(app, docname, source):
         text = text.replace(f"](../{path}", f"]({page}.md")
     text = text.replace("](../RESULTS.md", "](studies.md#results")
     text = re.sub(r"\]\(\.\./results/([^/)]+)/(README\.md)?\)", r"](evidence.md#\1)", text)
-    source[0] = text.replace("](../docs/", "](")
+    source[0] = fill(text.replace("](../docs/", "]("))
+
+
+def written_anew(app, env, added, changed, removed):
+    """Name the pages that are generated: what they show may have changed although they have not."""
+    return [name for name in env.found_docs if "<!-- generated: " in Path(env.doc2path(name)).read_text()]
 
 
 def setup(app):
     app.connect("source-read", for_the_site)
+    app.connect("env-get-outdated", written_anew)

@@ -1,6 +1,6 @@
 """Everything that the pages show is real: links lead somewhere, commands are accepted, code runs.
 
-The code of docs/in-your-loop.md, faq.md, searching.md and export.md runs in tests/adapters, tests/retrieval and tests/export,
+The code of docs/in-your-loop.md, faq.md, searching.md and export.md runs in tests/adapters, tests/search and tests/publish,
 that of the README in test_readme.py.
 """
 
@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 
 import pads
+from pads.check import check
 from pads.cli import make_parser
 from pads.config import with_settings
 from pads.search.serve import server
@@ -53,6 +54,33 @@ def test_every_link_leads_to_a_file(page):
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_every_command_is_one(line):
+    check_command(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pads trian folder",
+        "pads train foldr --data photos/",
+        "pads train folder --set num_epoch=3",
+        "pads train folder --set loss.options.bta=1",
+        "pads train folder --set curriculum.name=sofhard",
+        "pads study control",
+        "pads search index --presicion 0.9",
+        'pip install "pads-dml[severs]"',
+        "pip install torchmetric",
+        "make demos",
+        "python tools/no_such_tool.py",
+        "curl http://127.0.0.1:8420/api/serach",
+        "padz train folder",
+    ],
+)
+def test_a_misspelt_command_is_noticed(line):
+    with pytest.raises((AssertionError, KeyError, SystemExit, pads.UserError)):
+        check_command(line)
+
+
+def check_command(line):
     words = shlex.split(line, comments=True)
     while "=" in words[0]:  # settings of the environment
         words = words[1:]
@@ -66,7 +94,8 @@ def is_pads(words):
     options = make_parser().parse_args(words[1:])
     assert callable(options.command)
     if words[1] == "train" and options.recipe is not None:
-        with_settings(pads.RECIPES[options.recipe](), options.set or [])  # refuses what is no setting
+        settings = [setting for setting in options.set or [] if "timm:" not in setting]  # timm is not installed here
+        check(with_settings(pads.RECIPES[options.recipe](), settings))
     if words[1] == "study" and options.study is not None:
         assert options.study in {*STUDIES, "claims"}
 
@@ -76,7 +105,7 @@ def is_installed(words):
     assert words[1] == "install"
     for word in words[2:]:
         name, _, inside = word.rstrip("]").partition("[")
-        assert name in ("pads-dml", "lightning", "torchmetrics", "timm", "torchvision")
+        assert name in ("pads-dml", ".", "lightning", "torchmetrics", "timm", "torchvision")
         assert set(filter(None, inside.split(","))) <= set(extras)
 
 

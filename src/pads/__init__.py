@@ -1,4 +1,4 @@
-"""pads: visual similarity learning with a negative sampler that adapts itself (PADS, CVPR 2020).
+"""pads: train similarity models on your own images; a reproduction of PADS (CVPR 2020) with controls.
 
 Names are imported when first used, so that `import pads` and `pads --help` do not wait for torch.
 """

@@ -25,9 +25,9 @@ Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 SPLITS = ("test", "selection", "reward", "train")
 MAPS = ("auto", "umap", "pca", "none")
 EXAMPLES = """examples:
-  pads train emoji-pads
-  pads train folder --data photos/ --set num_epochs=20
-  pads train --resume runs/emoji-pads-0"""
+  pads train folder --data photos/ --run runs/photos
+  pads train emoji-pads --set num_epochs=20
+  pads train --resume runs/photos"""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -80,7 +80,8 @@ def is_first_process() -> bool:
 
 def make_parser() -> argparse.ArgumentParser:
     parser = Parser(
-        prog="pads", description="Learn visual similarity with a negative sampler that adapts itself (PADS, CVPR 2020)."
+        prog="pads",
+        description="Train similarity models on your own images; a reproduction of PADS (CVPR 2020) with controls.",
     )
     parser.add_argument("--version", action="version", version=f"pads {pads.__version__}")
     parser.set_defaults(command=None)
@@ -106,33 +107,33 @@ def make_parser() -> argparse.ArgumentParser:
 def add_train(commands: Commands) -> None:
     train = commands.add_parser(
         "train",
-        help="train a recipe, or go on with a run",
-        description="Train a recipe, or go on with a run that was stopped.",
+        help="train a recipe, or resume a run",
+        description="Train a recipe, or resume a run that was stopped.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     train.add_argument("recipe", nargs="?", metavar="RECIPE", help="a name that `pads recipes` lists")
-    train.add_argument("--resume", metavar="RUN", help="go on with the run in this folder; takes no recipe")
-    train.add_argument("--data", metavar="DIR", help="where the images are")
+    train.add_argument("--resume", metavar="RUN", help="resume the run in this folder; takes no recipe")
+    train.add_argument("--data", metavar="DIR", help="read the images from here")
     train.add_argument(
         "--set",
         metavar="KEY=VALUE",
         action="append",
         help="change one setting, such as loss.options.beta=0.6; may be repeated; `pads recipes RECIPE` shows them all",
     )
-    train.add_argument("--run", metavar="DIR", help="the run folder to make (default: runs/RECIPE-SEED)")
-    train.add_argument("--seed", type=int, help="of the weights, the batches, the drawing and the policy (default: 0)")
+    train.add_argument("--run", metavar="DIR", help="write the run into this folder (default: runs/RECIPE-SEED)")
     train.add_argument(
-        "--weights", metavar="FILE", help="what the backbone starts from: a file, or imagenet to download"
+        "--seed", type=int, help="seed the weights, the batches, the drawing and the policy (default: 0)"
     )
-    train.add_argument("--device", help="cpu, cuda, ... (default: auto)")
-    train.add_argument("--skip-bad-images", action="store_true", help="go on without images that cannot be read")
+    train.add_argument("--weights", metavar="FILE", help="start the backbone from this file, or download imagenet")
+    train.add_argument("--device", help="train on cpu, cuda, ... (default: auto)")
+    train.add_argument("--skip-bad-images", action="store_true", help="leave out images that cannot be read")
     train.add_argument(
         "--paper-protocol",
         action="store_true",
         help="select the epoch on the test split, as the authors did; every figure is then marked test-selected",
     )
-    train.add_argument("--plain", action="store_true", help="plain lines instead of the live display")
+    train.add_argument("--plain", action="store_true", help="print plain lines instead of the live display")
     train.add_argument("--tensorboard", action="store_true", help="write TensorBoard files into the run folder")
     train.add_argument("--no-report", action="store_true", help="draw no report at the end")
     train.add_argument("--no-index", action="store_true", help="make no index of your own folder at the end")
@@ -148,8 +149,10 @@ def add_recipes(commands: Commands) -> None:
 def add_evaluate(commands: Commands) -> None:
     evaluate = commands.add_parser("evaluate", help="measure a trained run", description="Measure a trained run.")
     evaluate.add_argument("run", metavar="RUN", help="a run folder")
-    evaluate.add_argument("--split", choices=SPLITS, default="test", help="default: test")
-    evaluate.add_argument("--checkpoint", choices=("selected", "last"), default="selected", help="default: selected")
+    evaluate.add_argument("--split", choices=SPLITS, default="test", help="measure this split (default: test)")
+    evaluate.add_argument(
+        "--checkpoint", choices=("selected", "last"), default="selected", help="take this network (default: selected)"
+    )
     evaluate.add_argument("--json", action="store_true", help="print JSON, fractions instead of percentages")
     evaluate.set_defaults(command=evaluate_command)
 
@@ -163,10 +166,15 @@ def add_report(commands: Commands) -> None:
     )
     report.add_argument("runs", nargs="+", metavar="RUN", help="a run folder, finished or not")
     report.add_argument(
-        "--out", metavar="DIR", help="where report.html and report/ go, or NAME.html (default: the first run's folder)"
+        "--out",
+        metavar="DIR",
+        help="write report.html and report/ here, or NAME.html (default: the first run's folder)",
     )
     report.add_argument(
-        "--map", choices=MAPS, default="auto", help="of the test images (default: umap where it is installed, else pca)"
+        "--map",
+        choices=MAPS,
+        default="auto",
+        help="draw the test images by this (default: umap where it is installed, else pca)",
     )
     report.add_argument(
         "--class", dest="classes", metavar="NAME", action="append", help="open the page of this class; may be repeated"
@@ -178,37 +186,57 @@ def add_study(commands: Commands) -> None:
     study = commands.add_parser(
         "study",
         help="run an experiment of the paper, with its controls",
-        description="Run every arm of an experiment with every seed. What is done is skipped, what was cut goes on.",
+        description="Run every arm of an experiment with every seed. Finished runs are skipped, stopped ones are resumed.",
     )
     study.add_argument("study", nargs="?", metavar="STUDY", help="a name that `pads study --list` shows")
-    study.add_argument("--list", action="store_true", help="what the studies are, and what they cost")
+    study.add_argument("--list", action="store_true", help="list the studies and what they cost")
     study.add_argument(
         "--recipe-base",
         metavar="BASE",
-        help="emoji, cub200, cars196, sop, folder, csv, hf, or a recipe (default: the paper's)",
+        help="start from emoji, cub200, cars196, sop, folder, csv, hf, or a recipe (default: the paper's)",
     )
-    study.add_argument("--data", metavar="DIR", help="where the images are")
-    study.add_argument("--weights", metavar="FILE", help="what the backbone starts from")
+    study.add_argument("--data", metavar="DIR", help="read the images from here")
+    study.add_argument("--weights", metavar="FILE", help="start the backbone from this file")
     study.add_argument(
-        "--seeds", metavar="SEED", type=int, nargs="+", default=[0, 1, 2, 3, 4], help="default: 0 1 2 3 4"
+        "--seeds",
+        metavar="SEED",
+        type=int,
+        nargs="+",
+        default=[0, 1, 2, 3, 4],
+        help="run these seeds (default: 0 1 2 3 4)",
     )
-    study.add_argument("--arms", metavar="ARM", nargs="+", default=[], help="only these, and the runs that they need")
-    study.add_argument("--epochs", type=int, help="of every run; the learning-rate schedule is stretched with it")
+    study.add_argument(
+        "--arms", metavar="ARM", nargs="+", default=[], help="run only these arms, and the runs that they need"
+    )
+    study.add_argument(
+        "--epochs", type=int, help="train every run for this long; the learning-rate schedule is stretched with it"
+    )
     study.add_argument(
         "--set", metavar="KEY=VALUE", action="append", help="change one setting of all arms; may be repeated"
     )
-    study.add_argument("--out", metavar="DIR", help="the study's folder (default: studies/STUDY-BASE)")
-    study.add_argument("--results", metavar="DIR", help="what `claims` reads (default: the folder around --out)")
-    study.add_argument("--tune", action="store_true", help="first pick settings of each arm on the selection split")
-    study.add_argument("--jobs", metavar="N", type=int, help="runs at a time (default: one, or one on each GPU)")
-    study.add_argument("--engine", choices=("local", "ray"), default="local", help="default: local")
+    study.add_argument("--out", metavar="DIR", help="write the study into this folder (default: studies/STUDY-BASE)")
+    study.add_argument("--results", metavar="DIR", help="let `claims` read this folder (default: the one around --out)")
+    study.add_argument("--tune", action="store_true", help="pick settings of each arm on the selection split first")
     study.add_argument(
-        "--gpus-per-run", metavar="SHARE", type=float, help="of --engine ray (default: 1 if there is one)"
+        "--jobs", metavar="N", type=int, help="run this many at a time (default: one, or one on each GPU)"
     )
-    study.add_argument("--drop-checkpoints", action="store_true", help="of finished runs; the selected networks stay")
-    study.add_argument("--commit", help="what seeds.csv shall name, where git is not there to ask")
-    study.add_argument("--bench", metavar="FILE", help="a bench.json of `pads bench`, for the costs of --list")
-    study.add_argument("--plain", action="store_true", help="plain lines instead of the live display")
+    study.add_argument(
+        "--engine", choices=("local", "ray"), default="local", help="run here or on a Ray cluster (default: local)"
+    )
+    study.add_argument(
+        "--gpus-per-run",
+        metavar="SHARE",
+        type=float,
+        help="give each run this share of a GPU, with --engine ray (default: 1 if there is one)",
+    )
+    study.add_argument(
+        "--drop-checkpoints",
+        action="store_true",
+        help="delete the checkpoints of finished runs; the selected networks stay",
+    )
+    study.add_argument("--commit", help="name this commit in seeds.csv, where git is not there to ask")
+    study.add_argument("--bench", metavar="FILE", help="take the costs of --list from this bench.json of `pads bench`")
+    study.add_argument("--plain", action="store_true", help="print plain lines instead of the live display")
     study.set_defaults(command=study_command)
 
 
@@ -216,18 +244,23 @@ def add_prepare(commands: Commands) -> None:
     prepare = commands.add_parser(
         "prepare",
         help="decode a data set once, for all runs",
-        description="Decode a data set once, for all runs; run it again to go on, to verify, or to bring it up to date.",
+        description="Decode a data set once, for all runs; run it again to continue, to verify, or to bring it up to date.",
     )
     prepare.add_argument("dataset", metavar="DATASET", help="cub200, cars196, sop, inshop, folder, csv or hf")
-    prepare.add_argument("--data", metavar="DIR", required=True, help="where the images are")
-    prepare.add_argument("--out", metavar="DIR", help="the store to make (default: hidden, beside the images)")
+    prepare.add_argument("--data", metavar="DIR", required=True, help="read the images from here")
+    prepare.add_argument("--out", metavar="DIR", help="write the store here (default: hidden, beside the images)")
     prepare.add_argument(
-        "--size", type=int, help="pixels of the shorter side (default: as the recipes of the data set have it)"
+        "--size",
+        type=int,
+        help="keep this many pixels of the shorter side (default: as the recipes of the data set have it)",
     )
     prepare.add_argument(
-        "--ratio", type=float, default=Data.store_ratio, help="the longer side over the shorter (default: 4/3)"
+        "--ratio",
+        type=float,
+        default=Data.store_ratio,
+        help="keep this ratio of the longer side to the shorter (default: 4/3)",
     )
-    prepare.add_argument("--skip-bad-images", action="store_true", help="go on without images that cannot be read")
+    prepare.add_argument("--skip-bad-images", action="store_true", help="leave out images that cannot be read")
     prepare.set_defaults(command=prepare_command)
 
 
@@ -238,29 +271,33 @@ def add_bench(commands: Commands) -> None:
         description="Measure how fast this machine trains, every figure as a ratio within one run.",
     )
     bench.add_argument(
-        "recipe", nargs="?", default="cub200-margin-udist", metavar="RECIPE", help="default: %(default)s"
+        "recipe", nargs="?", default="cub200-margin-udist", metavar="RECIPE", help="a recipe (default: %(default)s)"
     )
-    bench.add_argument("--data", metavar="DIR", help="real images (default: noise in the shape of CUB200-2011)")
+    bench.add_argument("--data", metavar="DIR", help="take real images (default: noise in the shape of CUB200-2011)")
     bench.add_argument("--set", metavar="KEY=VALUE", action="append", help="change one setting; may be repeated")
-    bench.add_argument("--steps", type=int, default=600, help="training steps of each measurement (default: 600)")
-    bench.add_argument("--out", metavar="FILE", default="bench.json", help="where the figures go (default: bench.json)")
+    bench.add_argument(
+        "--steps", type=int, default=600, help="train for this many steps in each measurement (default: 600)"
+    )
+    bench.add_argument(
+        "--out", metavar="FILE", default="bench.json", help="write the figures here (default: bench.json)"
+    )
     bench.set_defaults(command=bench_command)
 
 
 def add_serve(commands: Commands) -> None:
     serve = commands.add_parser(
         "serve",
-        help="a page to search an index, or to watch a run",
-        description="A page and an HTTP API to search an index, or to watch a run and search its test images.",
+        help="serve a page to search an index, or to watch a run",
+        description="Serve a page and an HTTP API to search an index, or to watch a run and search its test images.",
     )
     serve.add_argument("path", metavar="INDEX|RUN", help="an index folder, or a run folder, also while it is trained")
-    serve.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: this machine alone)")
-    serve.add_argument("--port", type=int, default=8420, help="0 for any free one (default: 8420)")
+    serve.add_argument("--host", default="127.0.0.1", help="listen on this address (default: this machine alone)")
+    serve.add_argument("--port", type=int, default=8420, help="listen on this port, 0 for any free one (default: 8420)")
     serve.add_argument(
-        "--images", metavar="DIR", help="where the images, or the run's data, are now (default: where they were)"
+        "--images", metavar="DIR", help="find the images, or the run's data, here (default: where they were)"
     )
     serve.add_argument(
-        "--follow-links", action="store_true", help="show images that are links out of the folder of the index, too"
+        "--follow-links", action="store_true", help="also show images that are links out of the folder of the index"
     )
     serve.set_defaults(command=serve_command)
 
@@ -269,17 +306,19 @@ def add_index(commands: Commands) -> None:
     index = commands.add_parser(
         "index",
         help="embed a folder of images, to search it",
-        description="Embed the images below a folder with a trained run; run it again to go on, or to bring it up to date.",
+        description="Embed the images below a folder with a trained run; run it again to continue, or to bring it up to date.",
     )
     index.add_argument("run", metavar="RUN", help="a run folder")
     index.add_argument("images", metavar="IMAGES", help="a folder; its sub-folders are the labels")
-    index.add_argument("--out", metavar="INDEX", required=True, help="the index to make or to bring up to date")
-    index.add_argument("--checkpoint", choices=("selected", "last"), default="selected", help="default: selected")
+    index.add_argument("--out", metavar="INDEX", required=True, help="make this index, or bring it up to date")
+    index.add_argument(
+        "--checkpoint", choices=("selected", "last"), default="selected", help="take this network (default: selected)"
+    )
     index.add_argument("--rebuild", action="store_true", help="embed everything anew, also with another model")
     index.add_argument(
-        "--data", metavar="DIR", help="where the run's own images are now, to calibrate on (default: as in training)"
+        "--data", metavar="DIR", help="find the run's own images here, to calibrate on (default: as in training)"
     )
-    index.add_argument("--device", default="auto", help="cpu, cuda, ... (default: auto)")
+    index.add_argument("--device", default="auto", help="embed on cpu, cuda, ... (default: auto)")
     index.set_defaults(command=index_command)
 
 
@@ -290,27 +329,30 @@ def add_search(commands: Commands) -> None:
     search.add_argument("index", metavar="INDEX", help="what `pads index` made")
     search.add_argument("queries", nargs="*", metavar="QUERY", help="an image file; any number of them")
     search.add_argument(
-        "--from", metavar="FILE", dest="list_file", help="more queries, one path a line (-: standard input)"
+        "--from",
+        metavar="FILE",
+        dest="list_file",
+        help="read more queries from this file, one path a line (-: standard input)",
     )
-    search.add_argument("-k", type=int, default=10, help="neighbours of each query (default: 10)")
+    search.add_argument("-k", type=int, default=10, help="find this many neighbours of each query (default: 10)")
     search.add_argument("--label", help="search only images with this label")
     search.add_argument(
         "--precision",
         type=float,
         default=0.95,
-        help="share of the neighbours called the same item that must be (default: 0.95)",
+        help="be right for this share of the neighbours called the same item (default: 0.95)",
     )
     search.add_argument("--json", action="store_true", help="print JSON, a line for each query")
     search.add_argument("--show", action="store_true", help="open a contact sheet")
     search.add_argument("--sheet", metavar="FILE", help="write a contact sheet, such as sheet.png")
-    search.add_argument("--images", metavar="DIR", help="where the indexed images are now (default: where they were)")
+    search.add_argument("--images", metavar="DIR", help="find the indexed images here (default: where they were)")
     search.set_defaults(command=search_command)
 
 
 def add_export(commands: Commands) -> None:
     export = commands.add_parser(
         "export",
-        help="a trained network for use elsewhere",
+        help="write a trained network for use elsewhere",
         description="Write the network of a run for use elsewhere, checked against the original, with a model card.",
     )
     export.add_argument("run", metavar="RUN", help="a run folder")
@@ -319,10 +361,12 @@ def add_export(commands: Commands) -> None:
         action="append",
         choices=("safetensors", "onnx", "torch-export"),
         required=True,
-        help="the format; may be repeated",
+        help="write this format; may be repeated",
     )
-    export.add_argument("--out", metavar="DIR", help="where to (default: RUN/export)")
-    export.add_argument("--checkpoint", choices=("selected", "last"), default="selected", help="default: selected")
+    export.add_argument("--out", metavar="DIR", help="write it here (default: RUN/export)")
+    export.add_argument(
+        "--checkpoint", choices=("selected", "last"), default="selected", help="take this network (default: selected)"
+    )
     export.set_defaults(command=export_command)
 
 
@@ -334,7 +378,7 @@ def add_push(commands: Commands) -> None:
     )
     push.add_argument("run", metavar="RUN", help="a run folder")
     push.add_argument("repo", metavar="USER/NAME", help="the repository, made if it is not there yet")
-    push.add_argument("--private", action="store_true", help="a repository that it makes is for your eyes only")
+    push.add_argument("--private", action="store_true", help="make a new repository private")
     push.set_defaults(command=push_command)
 
 

@@ -50,144 +50,159 @@ MODEL_INPUT = ("data.image_size", "data.resize", "data.store_size", "network.mea
 
 @dataclass(frozen=True)
 class Part:
-    """A registered part by name, with its own options."""
+    """Name a registered part, with its own options."""
 
     name: str
+    """Pick the part by its name in the registry."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    """Set the part's own options, its keyword arguments."""
 
 
 @dataclass(frozen=True)
 class Data:
+    """Choose the images: the data set, what is kept of each image, the batches, and the splits."""
+
     name: str = "emoji"
-    """A data set of `pads.DATASETS`: emoji, cub200, cars196, sop, inshop, folder, csv, hf."""
+    """Pick a data set of `pads.DATASETS`: emoji, cub200, cars196, sop, inshop, folder, csv or hf."""
     root: str | None = None
-    """Where the images are (`--data DIR`)."""
+    """Read the images from this folder (`--data DIR`)."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the data set."""
+    """Set options of the data set, such as `data.options.test_share`."""
     image_size: int = 224
-    """Pixels on a side of what the network sees."""
+    """Show the network squares of this many pixels on a side."""
     resize: int = 256
-    """The shorter side, from which evaluation cuts the centre; the side of the square from which `resize and crop` cuts."""
+    """Resize the shorter side to this before evaluation cuts the centre; `resize and crop` cuts from a square of this side."""
     store_size: int = 320
-    """Pixels of the shorter side of what is kept of each image."""
+    """Keep each decoded image with a shorter side of at most this many pixels."""
     store_ratio: float = 4 / 3
-    """The longer side over the shorter of what is kept: that of most photographs, or 1 for squares."""
+    """Keep a longer side of at most this many times the shorter: that of most photographs, or 1 for squares."""
     augmentation: str = "resize and crop"
-    """The crop in training: `resize and crop` (the paper), `random resized crop` (the authors' code), or `none`."""
+    """Crop training images by `resize and crop` (the paper), `random resized crop` (the authors' code), or `none`."""
     flip: bool = True
     """Mirror half of the training images."""
     classes_per_batch: int = 56
-    """P of the P x S images in a batch."""
+    """Put this many classes into a batch: P of P x S images."""
     samples_per_class: int = 2
-    """S of the P x S images in a batch."""
+    """Put this many images of each class into a batch: S of P x S images."""
     selection_share: float = 0.10
-    """Share of the training classes held out to select the epoch, for every arm alike."""
+    """Hold out this share of the training classes to select the epoch, for every arm alike."""
     reward_share: float = 0.15
-    """Share of the rest held out as the reward split, what the policy sees (the paper's I_val)."""
+    """Hold out this share of the rest as the reward split, which the policy sees (the paper's I_val)."""
     reward_split: str = "per class"
-    """The reward split takes images `per class`, or whole classes: `by class`."""
+    """Hold out images `per class`, or whole classes, `by class`, as the reward split."""
     reward_pick: str = "random"
-    """Images per class are picked `random` or `evenly spaced`."""
+    """Pick the held-out images of a class `random` or `evenly spaced`."""
     reward_resample_every: int | None = None
-    """Epochs after which train and reward are drawn anew from the images of both (paper, Tab. 7); null for never."""
+    """Draw train and reward anew from the images of both after this many epochs (paper, Tab. 7); null for never."""
     split_seed: int = 0
-    """Seed of the splits; the same for all seeds of a run, so that these are compared on the same split."""
+    """Seed the splits; it is the same for all seeds of a run, so that these are compared on the same split."""
     store_on: str = "auto"
-    """Where the decoded images are kept: `gpu`, `memory`, `disk` (a prepared store), or `auto`, what there is room for."""
+    """Keep the decoded images on the `gpu`, in `memory`, on `disk` (a prepared store), or `auto`: where there is room."""
     skip_bad_images: bool = False
-    """Go on without images that cannot be read (`--skip-bad-images`)."""
+    """Leave out images that cannot be read (`--skip-bad-images`)."""
     paper_protocol: bool = False
     """Select the epoch on the test split, as the authors did; every figure is then marked "test-selected"."""
 
 
 @dataclass(frozen=True)
 class Network:
+    """Choose the network: a backbone, and the linear embedding on top of it."""
+
     backbone: str = "resnet50"
-    """A backbone of `pads.BACKBONES`, or any model of timm: `timm:vit_small_patch14_dinov2.lvd142m`."""
+    """Take a backbone of `pads.BACKBONES`, or any model of timm: `timm:vit_small_patch14_dinov2.lvd142m`."""
     embedding_dim: int = 128
-    """D of the embedding."""
+    """Embed in this many dimensions."""
     weights: str | None = None
-    """What the backbone starts from (`--weights FILE`): a file, `imagenet` or `pretrained` for a download, or null for random."""
+    """Start the backbone from this file (`--weights FILE`), a download (`imagenet`, `pretrained`), or random weights (null)."""
     pooling: str = "mean"
-    """How the last feature maps become a vector: `mean`, `max`, or `mean+max` (their sum)."""
+    """Pool the last feature maps by `mean`, `max`, or `mean+max` (their sum)."""
     normalise: bool = True
-    """Embeddings have unit length."""
+    """Give embeddings unit length."""
     frozen_batch_norm: bool = True
-    """Batch norms keep their statistics in training."""
+    """Keep the statistics of batch norms as they are in training."""
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
-    """Of the input, in RGB from 0 to 1, as the weights want it; inception-bn's: (128, 117, 104) / 255."""
+    """Subtract this mean from the input, in RGB from 0 to 1, as the weights want it; inception-bn: (128, 117, 104) / 255."""
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
-    """Likewise; inception-bn's: 1 / 255 for all three."""
+    """Divide the input by this, as the weights want it; inception-bn: 1 / 255 for all three."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Arguments of the draw, whatever the rule."""
+    """Set the arguments of the draw, whatever the rule."""
 
     negatives_from: str = "other classes"
-    """`other classes`, `all but the anchor` (self-regularisation), or `all`."""
+    """Draw negatives from `other classes`, from `all but the anchor` (self-regularisation), or from `all`."""
     anchor_as_positive: bool = False
-    """The anchor may be its own positive (the authors' code)."""
+    """Let the anchor be its own positive (the authors' code)."""
     rho: float = 0.0
-    """Share of triplets whose negative is a true positive (R-Margin)."""
+    """Flip this share of the triplets: their negative is a true positive (R-Margin)."""
 
 
 @dataclass(frozen=True)
 class Optimiser:
-    """Adam; both rates are multiplied by `factor` at each milestone."""
+    """Set the rates of Adam; both rates are multiplied by `factor` at each milestone."""
 
     learning_rate: float = 1e-5
+    """Train the network at this rate."""
     weight_decay: float = 4e-4
+    """Decay the weights of the network by this."""
     loss_learning_rate: float = 5e-4
-    """For the parameters of the loss (the margin loss's beta), without weight decay."""
+    """Train the parameters of the loss (the margin loss's beta) at this rate, without weight decay."""
     milestones: tuple[int, ...] = ()
-    """Epochs after which the rates fall."""
+    """Lower the rates after these epochs."""
     factor: float = 0.3
+    """Multiply the rates by this at a milestone."""
     layer_decay: float = 1.0
-    """Each block of the backbone learns at this fraction of the rate of the block above it; 1 for all alike."""
+    """Train each block of the backbone at this fraction of the rate of the block above it; 1 for all alike."""
     head_factor: float = 1.0
-    """The embedding layer, which starts from random weights, learns at this multiple of the rate."""
+    """Train the embedding layer, which starts from random weights, at this multiple of the rate."""
 
 
 @dataclass(frozen=True)
 class Config:
+    """Hold everything that a run is; `--set KEY=VALUE` changes one option."""
+
     recipe: str = ""
-    """The recipe that this config came from."""
+    """Name the recipe that this config came from."""
     seed: int = 0
+    """Seed the weights, the batches, the drawing and the policy."""
     data: Data = Data()
     network: Network = Network()
     loss: Part = Part("margin")
+    """Pick a loss of `pads.LOSSES`, or `pml:` and a name of pytorch-metric-learning."""
     curriculum: Part = Part("distance-weighted")
+    """Pick a curriculum of `pads.CURRICULA`, or `pml:` and a miner of pytorch-metric-learning."""
     sampling: Sampling = Sampling()
     optimiser: Optimiser = Optimiser()
     num_epochs: int = 150
+    """Train for this many epochs."""
     adapt_every: int | None = 30
-    """M: training steps between two adjustments of the sampling distribution; null for never."""
+    """Adjust the sampling distribution after every M training steps; null for never."""
     log_every: int = 30
-    """Steps between two records of the loss and of what was drawn."""
+    """Record the loss and what was drawn after this many steps."""
     select_every: int = 1
-    """Epochs between two measurements on the selection split."""
+    """Measure the selection split after this many epochs."""
     select_by: str = "map@r"
-    """The metric of the selection split that picks the epoch. Recall@1 of a few held-out classes soon has no room to grow;
+    """Select the epoch by this metric of the selection split. Recall@1 of a few held-out classes soon has no room to grow;
     with `data.paper_protocol` it picks all the same, as the authors do."""
     test_curve_every: int | None = None
-    """Epochs between two measurements on the test split, written to a file that nothing in training reads."""
+    """Measure the test split after this many epochs, into a file that nothing in training reads; null for never."""
     checkpoint_every: int = 1
-    """Epochs between two checkpoints."""
+    """Write a checkpoint after this many epochs."""
     recall_at: tuple[int, ...] = (1, 2, 4, 8)
-    """k of the Recall@k that are reported."""
+    """Report Recall@k for these k."""
     threads: int | None = None
-    """CPU threads; null for torch's own choice. The same number gives the same bits."""
+    """Use this many CPU threads; null for torch's own choice. The same number gives the same bits."""
     device: str = "auto"
-    """`auto`, `cpu`, `cuda`, ..."""
+    """Train on `auto`, `cpu`, `cuda`, ..."""
     precision: str = "float32"
-    """Of the backbone: `float32`, `tf32` or `bfloat16`."""
+    """Run the backbone in `float32`, `tf32` or `bfloat16`."""
     compiled: bool = False
-    """On a GPU: compile the network and replay the training step as one CUDA graph. It takes a minute and pays on long runs."""
+    """Compile the network on a GPU and replay the training step as one CUDA graph. It takes a minute and pays on long runs."""
 
     @property
     def picked_by(self) -> str:
-        """The metric that picks the epoch: `select_by`, but Recall@1 on the test split where the authors' protocol is asked for."""
+        """Return the metric that picks the epoch: `select_by`, but Recall@1 on the test split with the authors' protocol."""
         return "recall@1" if self.data.paper_protocol else self.select_by
 
 
@@ -207,7 +222,7 @@ def known_settings(config: Config | AutoConfig) -> Config:
 
 
 PACED = Part("margin", {"beta": 0.6, "rise": 0.6, "pace": 0.05})
-"""The loss for a user's own images: a boundary that begins low and rises as triplets cease to cost (docs/adaptive.md)."""
+"""The loss for a user's own images: a boundary that begins low and rises as triplets cease to cost (docs/findings.md)."""
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 
 class UserError(ValueError):
-    """A mistake in what was asked for or given. The command line prints it without a traceback."""
+    """Say in one sentence what the user should mend; the command line prints it without a traceback."""
 
 
 def missing_extra(package: str, extra: str) -> UserError:

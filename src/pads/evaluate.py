@@ -25,7 +25,7 @@ def evaluate(
     team: Team = ALONE,
     **options: int,
 ) -> dict[str, float]:
-    """Compute the metrics of the network's embeddings of `images`, which gives batches of (images, labels).
+    """Measure the network's embeddings of `images`, which gives batches of (images, labels).
 
     team: of several processes, each embeds its part of a `View`, and the first measures the whole.
     A split that is divided into queries and gallery says so by `is_query_N` and `is_gallery_N`. Options go to

@@ -34,14 +34,14 @@ SPLITS = ("test", "selection", "reward", "train")
 
 
 class Model:
-    """Images in, unit vectors out."""
+    """Embed images with a trained network and its own preprocessing."""
 
     def __init__(self, network: EmbeddingNetwork, preprocessing: Preprocessing, config: Config) -> None:
         self.network, self.preprocessing, self.config = network.eval(), preprocessing, config
 
     @torch.no_grad()
     def embed(self, images: Any) -> Tensor:
-        """One row for each image: a path, a Pillow image or an array (height, width, 3), or an iterable of these."""
+        """Return one unit vector for each image: a path, a Pillow image or an array (height, width, 3), or an iterable of these."""
         single = isinstance(images, str | Path | np.ndarray) or hasattr(images, "convert")
         listed = [images] if single else list(images)
         vectors = [self._embed_batch(listed[at : at + BATCH]) for at in range(0, len(listed), BATCH)]
@@ -52,12 +52,12 @@ class Model:
         return self.embed_stored(stored, sizes)
 
     def read(self, image: Source) -> tuple[np.ndarray, tuple[int, int]]:
-        """One image as `embed_stored` takes it: its pixels as a store keeps them, and its width and height."""
+        """Return one image as `embed_stored` takes it: its pixels as a store keeps them, and its width and height."""
         return read_stored(image, self.preprocessing.store_size, self.preprocessing.store_ratio)
 
     @torch.no_grad()
     def embed_stored(self, stored: Sequence[np.ndarray], sizes: Sequence[tuple[int, int]]) -> Tensor:
-        """One row for each image that `read` has read."""
+        """Return one unit vector for each image that `read` has read."""
         device = next(self.network.parameters()).device
         pixels_BCHW = torch.stack([torch.as_tensor(pixels) for pixels in stored]).to(device)
         return self.network(self.preprocessing.for_evaluation(pixels_BCHW, torch.tensor(sizes, device=device))).cpu()
@@ -75,9 +75,9 @@ def evaluate_run(run: RunFolder | Path | str, *, split: str = "test", checkpoint
 
 
 def load(run: RunFolder | Path | str, *, checkpoint: str = "selected", device: str = "auto") -> Model:
-    """The network of a run folder, or of `hf://USER/NAME` on the Hub, at its `selected` epoch or `last` checkpoint.
+    """Load the network of a run folder, or of `hf://USER/NAME` on the Hub, at its `selected` epoch or `last` checkpoint.
 
-    Or a network that was exported: the file `model.safetensors`.
+    It also takes a network that was exported: the file `model.safetensors`.
     """
     run = pull(run) if isinstance(run, str) and run.startswith(HUB) else run
     if not isinstance(run, RunFolder) and Path(run).is_file():

@@ -122,7 +122,7 @@ def hf_pads() -> AutoConfig:
     return AutoConfig(own_images_pads("hf"), FROM_IMAGES)
 
 
-# -- the real benchmarks, in the authors' settings (docs/benchmarks.md) -------------------------------------------------
+# -- the real benchmarks, in the settings of docs/studies.md ------------------------------------------------------------
 
 
 def cub200_margin_udist() -> Config:
@@ -306,3 +306,4 @@ RECIPES: dict[str, Callable[[], Config | AutoConfig]] = {
     "sop-margin-udist": sop_margin_udist,
     "sop-margin-pads": sop_margin_pads,
 }
+"""Look up a recipe by name: a function that returns a Config. `pads train NAME` trains it."""

@@ -65,7 +65,7 @@ def train(config: Config | AutoConfig, run: Path | str | None = None, *, watch: 
 
 
 def resume(run: RunFolder | Path | str, *, watch: Watch | None = None) -> RunFolder:
-    """Go on where a run was stopped, bit for bit; a finished run is left as it is."""
+    """Resume a run bit for bit where it was stopped; a finished run is left as it is."""
     with joined() as team:
         watch = watch if watch and team.leads else nobody
         folder = folder_of(team).open(run.path if isinstance(run, RunFolder) else run)

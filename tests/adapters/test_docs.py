@@ -88,12 +88,14 @@ def trained_run(folder):
 def test_every_snippet_of_the_guide_runs(names, capsys):
     found = blocks("in-your-loop.md", "python")
     assert len(found) >= 7
-    loop, paced, *others = found
+    loop, paced, learned, *others = found
     exec(compile(loop, "in-your-loop.md", "exec"), names)
-    assert names["sampler"].num_steps == 2
+    assert names["sampler"].num_draws == 2
     exec(compile(paced, "in-your-loop.md", "exec"), names)
     assert names["loss"].requires_grad
     assert "risen" in names["loss_fn"].state_dict()
+    exec(compile(learned, "in-your-loop.md", "exec"), names)
+    assert names["sampler"].num_steps == 2
     for code in others:
         exec(compile(code, "in-your-loop.md", "exec"), names)
     assert names["metric"].compute()["recall@1"] > 0

@@ -1,4 +1,4 @@
-"""The adaptive sampler inside other people's code. Names are imported when first used: each wants its own library."""
+"""The samplers inside other people's code. Names are imported when first used: each needs its own library."""
 
 # ruff: noqa: F401 (the imports are for type checkers)
 

@@ -16,9 +16,10 @@ from pads.errors import UserError
 
 
 class ClassBalancedBatchSampler(Sampler[list[int]]):
-    """The batches of `pads train`: a function of seed and epoch, resumable, shared out to the processes by whole classes.
+    """Yield batches of P classes with S images each, as `pads train` does: a function of seed and epoch.
 
-    Every iteration is an epoch of its own, also after one that was broken off; `set_epoch` goes to any.
+    It can be resumed, and it shares batches out to the processes by whole classes. Every iteration is an epoch of its own,
+    also after one that was broken off; `set_epoch` goes to any.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class ClassBalancedBatchSampler(Sampler[list[int]]):
         self.was_broken_off = False
 
     def check(self) -> None:
+        """Refuse arguments that make no batches."""
         if self.labels_N.ndim != 1 or not len(self.labels_N):
             raise UserError("labels must be a list with the class of each image, and not empty.")
         if min(self.classes_per_batch, self.samples_per_class, self.batches_per_epoch) < 1:
@@ -62,7 +64,7 @@ class ClassBalancedBatchSampler(Sampler[list[int]]):
         rank_share(any_batch, self.rank, self.world_size, self.samples_per_class)  # refuses what cannot be shared out
 
     def batches(self, epoch: int) -> np.ndarray:
-        """The indices of all processes' batches in an epoch."""
+        """Return the indices of all processes' batches in an epoch."""
         return class_batches(
             self.labels_N,
             self.classes_per_batch,
@@ -87,23 +89,26 @@ class ClassBalancedBatchSampler(Sampler[list[int]]):
             yield batch
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration is that epoch, from its beginning."""
+        """Begin that epoch with the next iteration."""
         self.load_state_dict({"epoch": epoch, "num_given": 0})
 
     @property
     def sampler(self) -> ClassBalancedBatchSampler:
-        """Where Lightning looks for `set_epoch`."""
+        """Return itself: Lightning looks here for `set_epoch`."""
         return self
 
     def state_dict(self, num_seen: int | None = None) -> dict[str, int]:
-        """num_seen: the batches of the last epoch begun that training has seen. Workers of a DataLoader take them in advance,
-        so without it the state is right only if there are none, or at the end of an epoch."""
+        """Return the epoch and how many of its batches were given out.
+
+        num_seen: the batches of the last epoch begun that training has seen. Workers of a DataLoader take them in advance,
+            so without it the state is right only if there are none, or at the end of an epoch.
+        """
         if num_seen is None:
             return {"epoch": self.epoch, "num_given": self.num_given}
         is_over = num_seen == len(self)
         return {"epoch": self.begun + is_over, "num_given": 0 if is_over else num_seen}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on there, with the seed of its own."""
+        """Continue from a state, with the seed of its own."""
         self.epoch, self.num_given = state["epoch"], state["num_given"]
         self.was_broken_off = False

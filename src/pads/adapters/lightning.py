@@ -16,7 +16,7 @@ except ModuleNotFoundError as error:
 
 
 class AdaptiveSampling(Callback):
-    """Adapts a miner after every M training batches. `forward` of the module must give embeddings."""
+    """Adapt a miner after every M training batches. `forward` of the module must give embeddings."""
 
     def __init__(self, miner: Any, loader: Iterable[Any], every: int = 30) -> None:
         """

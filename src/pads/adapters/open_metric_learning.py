@@ -20,7 +20,7 @@ __all__ = ["AdaptiveController", "AdaptiveTripletsMiner", "register"]
 
 
 class AdaptiveTripletsMiner(nn.Module):
-    """Their `ITripletsMiner`: gives the features of anchors, positives and negatives; `last_logs` says what was drawn.
+    """Mine triplets as an `ITripletsMiner` of open-metric-learning; `last_logs` says what was drawn.
 
     As a module, it goes into the checkpoints of the loss that it is part of.
     """
@@ -54,7 +54,7 @@ class AdaptiveTripletsMiner(nn.Module):
         self.last_logs: dict[str, float] = {}
 
     def sample(self, features: Tensor, labels: Sequence[int] | Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(anchor, positive, negative) features."""
+        """Return the features of anchors, positives and negatives."""
         labels_B = torch.as_tensor(labels, device=features.device).reshape(-1)
         triplets = self.sampler(features.detach(), labels_B)
         if not len(triplets.anchors):

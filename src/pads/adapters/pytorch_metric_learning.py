@@ -23,7 +23,7 @@ __all__ = ["AdaptiveController", "AdaptiveMiner", "RuleMiner"]
 
 
 class AdaptiveMiner(BaseMiner):
-    """The sampler of PADS as a miner: a triplet for every anchor, its negative drawn by the distribution that is learned.
+    """Mine a triplet for every anchor, by a curriculum of pads.
 
     An `AdaptiveController` adapts it. All its state is in `state_dict()`: distribution, policy, its optimiser, the metrics
     it has seen, random state. Distances are Euclidean between unit vectors, in float32.
@@ -64,6 +64,7 @@ class AdaptiveMiner(BaseMiner):
 
     @property
     def bin_probs(self) -> Tensor | None:
+        """Return p_k of the bins, where the rule has any."""
         return self.sampler.bin_probs
 
     def mine(
@@ -77,7 +78,7 @@ class AdaptiveMiner(BaseMiner):
     def set_stats(
         self, embeddings: Tensor, labels: Tensor, ref_emb: Tensor, ref_labels: Tensor, triplets: Triplets
     ) -> None:
-        """mean_neg_dist; frac_self_pairs, the share of negatives that are of the anchor's class."""
+        """Record mean_neg_dist and frac_self_pairs, the share of negatives that are of the anchor's class."""
         a, _, n = triplets
         if len(a):
             anchors, negatives = (normalize(rows.float(), dim=1) for rows in (embeddings[a], ref_emb[n]))
@@ -92,7 +93,7 @@ class AdaptiveMiner(BaseMiner):
 
 
 class RuleMiner(AdaptiveMiner):
-    """A static rule of ours as a miner: random, hard, semihard, softhard, distance-weighted, bins."""
+    """Mine by a static rule: random, hard, semihard, softhard, distance-weighted or bins."""
 
     def __init__(
         self, rule: str = "distance-weighted", options: Mapping[str, Any] | None = None, **kwargs: Any

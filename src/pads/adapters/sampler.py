@@ -23,7 +23,7 @@ from pads.sampling.triplets import Triplets, check_draw, draw_among, negative_ca
 
 
 class TripletSampler:
-    """Draws a triplet for every anchor that has a positive and a candidate; all its chance comes from seed, rank and count."""
+    """Draw a triplet for every anchor that has a positive and a candidate; seed, rank and the count of draws decide all chance."""
 
     def __init__(
         self,
@@ -56,11 +56,12 @@ class TripletSampler:
         self.curriculum: Curriculum = self.build()
 
     def build(self) -> Curriculum:
+        """Build the curriculum for the dimension that is known."""
         given = {"dim": self.dim} if self.dim is not None else {}
         return build_curriculum(self.part, seed=self.seed, **given)
 
     def fit_to(self, dim: int) -> None:
-        """Distance-weighted rules know the law of distances in so many dimensions, which the first batch shows."""
+        """Build distance-weighted rules for the dimension of the first batch, which their law of distances depends on."""
         if dim == self.dim:
             return
         if self.dim is not None:
@@ -73,7 +74,7 @@ class TripletSampler:
 
     @property
     def bin_probs(self) -> Tensor | None:
-        """p_k of the bins, where the rule has any."""
+        """Return p_k of the bins, where the rule has any."""
         distribution = getattr(self.curriculum.rule, "distribution", None)
         return None if distribution is None else distribution.probabilities_K
 
@@ -112,11 +113,12 @@ class TripletSampler:
         return Triplets(*(index_B[kept_B] for index_B in triplets))
 
     def generator(self, device: torch.device) -> torch.Generator:
-        """Fresh for every draw, by the count of draws: so the random state is a number, on any device and rank."""
+        """Return a fresh generator for every draw, seeded by its count: so the random state is a number, on any device and rank."""
         words = np.random.SeedSequence([self.seed, rank(), self.num_draws]).generate_state(2)
         return torch.Generator(device).manual_seed(int(words[0]) << 31 | int(words[1]) >> 1)
 
     def state_dict(self) -> dict[str, Any]:
+        """Return everything that a checkpoint needs: distribution, policy, its optimiser, random state."""
         return {
             "name": self.part.name,
             "curriculum": self.curriculum.state_dict(),
@@ -127,6 +129,7 @@ class TripletSampler:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state, so that the sampler resumes bit for bit."""
         if state["name"] != self.part.name:
             raise UserError(
                 f"the state is that of the curriculum {state['name']!r}, and this sampler's is {self.part.name!r}."
@@ -138,7 +141,7 @@ class TripletSampler:
 
 
 class AdaptiveController:
-    """Counts the training steps, and after every M of them measures, rewards and adjusts the sampler.
+    """Count the training steps, and after every M of them measure, reward and adjust the sampler.
 
     The optimiser, the mode of the model and the random state are as before. With several processes the first one measures,
     and all go on with its distribution and its policy.
@@ -161,7 +164,7 @@ class AdaptiveController:
         self.every, self.num_steps = every, num_steps
 
     def step(self, model: Callable[[Any], Tensor], loader: Iterable[Any] | None) -> dict[str, Any] | None:
-        """To be called after every training step; returns what was logged if it adapted, else None.
+        """Count one training step; call it after each. Return what was logged if it adapted, else None.
 
         loader: batches of (images, labels) that the network is not trained on; rank 0's counts.
         """
@@ -171,7 +174,7 @@ class AdaptiveController:
         return self.adapt(model, loader)
 
     def adapt(self, model: Callable[[Any], Tensor], loader: Iterable[Any] | None) -> dict[str, Any]:
-        """Adapts now."""
+        """Adapt now."""
         if world_size() == 1:
             self.sampler.log = self.advance(model, loader)
             return self.sampler.log
@@ -194,6 +197,7 @@ class AdaptiveController:
         return self.sampler.log
 
     def advance(self, model: Callable[[Any], Tensor], loader: Iterable[Any] | None) -> dict[str, Any]:
+        """Measure and advance the curriculum, on this process alone."""
         curriculum = self.sampler.curriculum
         if self.num_steps is None and isinstance(curriculum, ScheduledCurriculum):
             raise UserError("a schedule follows the progress of training: give the controller num_steps.")
@@ -202,6 +206,7 @@ class AdaptiveController:
         return {**metrics, **curriculum.advance(metrics, progress)}
 
     def measure(self, model: Callable[[Any], Tensor], loader: Iterable[Any] | None) -> dict[str, float]:
+        """Measure what the curriculum asks for on the held-out images."""
         if loader is None:
             raise UserError(
                 "this curriculum learns from a validation: give step(model, loader) a loader of held-out images."

@@ -24,7 +24,7 @@ UNKNOWN = -1
 
 
 class EmbeddingRetrieval(Metric):
-    """Each image is a query against all others. `compute` gives a dict of fractions, exact, in chunks, without FAISS."""
+    """Measure each image as a query against all others. `compute` gives a dict of fractions, exact, in chunks, without FAISS."""
 
     is_differentiable = False
     higher_is_better = True
@@ -49,8 +49,11 @@ class EmbeddingRetrieval(Metric):
             self.add_state(state, default=[], dist_reduce_fx="cat")
 
     def update(self, embeddings: Tensor, labels: Tensor, ids: Tensor | None = None) -> None:
-        """ids: the numbers of the images in their data set. An image that came twice, because a DistributedSampler filled up
-        the last batch, then counts once, and the order in which the images came does not matter."""
+        """Add a batch of embeddings.
+
+        ids: the numbers of the images in their data set. An image that came twice, because a DistributedSampler filled up
+            the last batch, then counts once, and the order in which the images came does not matter.
+        """
         if (
             embeddings.ndim != 2
             or labels.shape != embeddings.shape[:1]

@@ -15,6 +15,7 @@ AGENTS: dict[str, Callable[..., Agent]] = {
     "q-learning": q_learning,
     "rainbow": rainbow,
 }
+"""Look up a policy by name: `--set curriculum.options.agent=ppo`."""
 
 __all__ = [
     "AGENTS",

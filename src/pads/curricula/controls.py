@@ -86,14 +86,17 @@ class CoinReward:
 
 
 def with_random_actions(curriculum: LearnedCurriculum, seed: int) -> None:
+    """Take random actions instead of the policy's."""
     curriculum.agent = UniformActions(curriculum.distribution.num_bins, len(curriculum.multipliers), seed)
 
 
 def with_random_reward(curriculum: LearnedCurriculum, seed: int) -> None:
+    """Reward the policy by a fair coin."""
     curriculum.agent = CoinReward(curriculum.agent, seed)
 
 
 def with_frozen_policy(curriculum: LearnedCurriculum, seed: int) -> None:
+    """Let an untrained policy act, which never learns."""
     curriculum.freeze = True
 
 
@@ -108,6 +111,7 @@ def control(take_away: Callable[[LearnedCurriculum, int], None]) -> Callable[...
     signature = inspect.signature(LearnedCurriculum, eval_str=True)
     kept = [option for name, option in signature.parameters.items() if name not in OF_ANOTHER_RUN]
     make.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]  # for the check of options
+    make.__doc__ = take_away.__doc__
     return make
 
 
@@ -126,7 +130,7 @@ Make = Callable[[Config], Any]
 
 
 def replayed(make_curriculum: Make, *, run: str | None = None) -> ScheduledCurriculum:
-    """The distributions of another run, each from the progress on at which that run had it.
+    """Repeat the distributions of another run, each from the progress at which that run had it.
 
     run: the folder of a finished run of the learned curriculum.
     """
@@ -136,7 +140,7 @@ def replayed(make_curriculum: Make, *, run: str | None = None) -> ScheduledCurri
 
 
 def last_distribution(make_curriculum: Make, *, run: str | None = None) -> FixedCurriculum:
-    """The last distribution of another run from the start, never adapted (paper, Tab. 3, "fix last p").
+    """Draw by the last distribution of another run from the start, never adapted (paper, Tab. 3, "fix last p").
 
     run: the folder of a finished run of the learned curriculum.
     """

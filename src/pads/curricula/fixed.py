@@ -14,7 +14,7 @@ Rule = NegativeRule | Mined
 
 
 class FixedCurriculum:
-    """A rule that stays as it is."""
+    """Keep one rule for the whole training."""
 
     metrics: tuple[str, ...] = ()
 
@@ -22,12 +22,15 @@ class FixedCurriculum:
         self.rule = rule
 
     def advance(self, metrics: Mapping[str, float], progress: float) -> dict[str, Any]:
+        """Change nothing, and return nothing to log."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
+        """Return an empty state."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Accept the empty state."""
         assert not state, "a fixed curriculum has no state"
 
 

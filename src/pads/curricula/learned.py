@@ -25,7 +25,7 @@ from pads.sampling.rules import BinRule
 
 
 class LearnedCurriculum:
-    """Owns the bin distribution and the agent; `advance` is one iteration of the paper's Algorithm 1."""
+    """Own the bin distribution and the agent; `advance` is one iteration of the paper's Algorithm 1."""
 
     def __init__(
         self,
@@ -82,15 +82,17 @@ class LearnedCurriculum:
 
     @property
     def distribution(self) -> BinDistribution:
+        """Return the distribution that the rule draws by now."""
         return self.rule.distribution
 
     def advance(self, metrics: Mapping[str, float], progress: float) -> dict[str, Any]:
-        """Rewards the last adjustment, learns from it, and adjusts the distribution again; returns what to log."""
+        """Reward the last adjustment, learn from it, and adjust the distribution again; return what to log."""
         # hundreds of tiny products, for each of which waking other threads would cost more than it spares
         with fixed_threads(1):
             return self.adjust_and_learn(metrics, progress)
 
     def adjust_and_learn(self, metrics: Mapping[str, float], progress: float) -> dict[str, Any]:
+        """Do what `advance` does, on as many threads as there are."""
         level_t = reward_level(metrics, self.reward)
         state_t = self.state.observe(metrics, self.distribution.probabilities_K, progress)
         log: dict[str, Any] = {"reward": None}
@@ -112,6 +114,7 @@ class LearnedCurriculum:
         }
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the distribution, the training state and the agent, random state included."""
         return {
             "weights": self.distribution.weights_K,
             "state": self.state.state_dict(),
@@ -120,6 +123,7 @@ class LearnedCurriculum:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state, so that training resumes bit for bit."""
         self.rule.adjust(replace(self.distribution, weights_K=state["weights"]))
         self.state.load_state_dict(state["state"])
         self.agent.load_state_dict(state["agent"])

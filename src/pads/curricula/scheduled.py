@@ -55,7 +55,7 @@ def linear(
     interval: Sequence[float] = (0.1, 1.4),
     outside: float = 0.01,
 ) -> ScheduledCurriculum:
-    """An interval of distances that moves from semi-hard to hard ones as training goes on.
+    """Move an interval of distances from semi-hard to hard ones as training goes on.
 
     start, end: the interval at progress 0 and from progress `until` on.
     num_bins, interval, outside: see `pads.bin_distribution`.
@@ -84,7 +84,7 @@ def non_linear(
     interval: Sequence[float] = (0.1, 1.4),
     outside: float = 0.01,
 ) -> ScheduledCurriculum:
-    """What U-dist draws, moved to smaller distances by shift * progress^power.
+    """Shift what distance-weighted sampling draws to smaller distances, by shift * progress^power.
 
     dim, cutoff: D of the embedding and the cutoff of U-dist, see `DistanceWeighted`.
     shift, until: how far it has moved at progress `until`, where it stays.

@@ -36,6 +36,7 @@ DATASETS: dict[str, Callable[..., Benchmark]] = {
     "csv": table,
     "hf": hf,
 }
+"""Look up a data set by name: `--set data.name=folder`."""
 OWN_IMAGES = ("folder", "csv", "hf")
 """Those that are another data set in another place."""
 

@@ -18,6 +18,7 @@ from pads.pml.names import is_theirs, meant
 from pads.pml.tuples import Tuples
 
 LOSSES: dict[str, Callable[..., nn.Module]] = {"triplet": TripletLoss, "margin": MarginLoss}
+"""Look up a loss by name: `--set loss.name=margin`."""
 
 
 def build_loss(part: Part, **given: Any) -> nn.Module:

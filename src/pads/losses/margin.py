@@ -35,7 +35,7 @@ def mean_over_active(losses: Tensor) -> Tensor:
 
 
 class MarginLoss(nn.Module):
-    """The mean over the active pairs; beta is a parameter with a learning rate of its own."""
+    """Average the margin loss over the active pairs; beta is a parameter with a learning rate of its own."""
 
     risen: Tensor
 
@@ -70,6 +70,7 @@ class MarginLoss(nn.Module):
             self.register_buffer("risen", torch.zeros(()))
 
     def boundaries(self, labels_B: Tensor, triplets: Triplets) -> Tensor:
+        """Return the boundary of every triplet: that of its anchor's class."""
         beta = self.beta[labels_B[triplets.anchors]] if len(self.beta) > 1 else self.beta
         return beta if self.pace is None else beta + self.risen
 
@@ -86,5 +87,5 @@ class MarginLoss(nn.Module):
         return mean_over_active(torch.cat([positive_T, negative_T])), share
 
     def summary(self) -> dict[str, float]:
-        """For the log: the mean boundary, of one that rises."""
+        """Return what to log: the mean boundary, of one that rises."""
         return {} if self.pace is None else {"boundary": (self.beta.mean() + self.risen).item()}

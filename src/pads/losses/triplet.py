@@ -24,7 +24,7 @@ def measure_share(active_T: Tensor) -> Tensor:
 
 
 class TripletLoss(nn.Module):
-    """The mean over the triplets, or their sum as in the authors' code."""
+    """Average the triplet loss over the triplets, or sum it as the authors' code does."""
 
     def __init__(self, margin: float = 0.2, reduction: str = "mean") -> None:
         super().__init__()

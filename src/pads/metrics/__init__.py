@@ -50,7 +50,11 @@ METRICS: dict[str, Callable[..., Tensor]] = {
     "intra": lambda e: intra_class_distance(e.embeddings_ND, e.labels_N),
     "inter": lambda e: inter_class_distance(e.embeddings_ND, e.labels_N),
 }
-"""A metric takes `Evaluated` and returns one number. One that needs a second argument, k, is asked for as "name@k"."""
+"""Look up a metric by name: a function of `Evaluated` that returns one number.
+
+One that needs a second argument, k, is asked for as "name@k", such as "recall@1". `intra` and `inter` are the mean cosine
+distances within a class and between the centres of classes.
+"""
 
 WITHOUT_NEIGHBOURS = {"nmi", "intra", "inter"}
 """Metrics for which no neighbours need to be found."""
@@ -70,7 +74,7 @@ def compute_metrics(
     seed: int = 0,
     num_restarts: int = 3,
 ) -> dict[str, float]:
-    """The metrics asked for, as fractions, in the order asked for; the neighbours are found once for all of them.
+    """Return the metrics asked for, as fractions, in the order asked for; the neighbours are found once for all of them.
 
     Without flags every image is query and gallery. The flags concern retrieval; clustering and spread see all images. A
     metric that has nothing to average over (MAP@R where no class has two images) is nan.

@@ -26,6 +26,7 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "resnet50-he": resnet50_he,
     "inception-bn": InceptionBN,
 }
+"""Look up a backbone by name: `--set network.backbone=resnet50`."""
 
 
 def check_backbone(name: str) -> None:

@@ -14,7 +14,7 @@ from pads.networks.weights import WeightsUsed
 
 
 class EmbeddingNetwork(nn.Module):
-    """images_BCHW -> embeddings_BD, on the unit sphere if `normalise`."""
+    """Map images_BCHW to embeddings_BD, of unit length if `normalise`."""
 
     weights_used: WeightsUsed | None = None
     """The file that the backbone started from."""

@@ -96,16 +96,20 @@ class ResNet(nn.Module):
 
 
 def resnet18(pooling: str = "mean") -> ResNet:
+    """Build torchvision's ResNet-18: 512 features."""
     return ResNet(BasicBlock, (2, 2, 2, 2), pooling)
 
 
 def resnet34(pooling: str = "mean") -> ResNet:
+    """Build torchvision's ResNet-34: 512 features."""
     return ResNet(BasicBlock, (3, 4, 6, 3), pooling)
 
 
 def resnet50(pooling: str = "mean") -> ResNet:
+    """Build torchvision's ResNet-50: 2048 features."""
     return ResNet(Bottleneck, (3, 4, 6, 3), pooling)
 
 
 def resnet50_he(pooling: str = "mean") -> ResNet:
+    """Build the ResNet-50 of He et al. (2015), with the stride in the first convolution of a block: 2048 features."""
     return ResNet(HeBottleneck, (3, 4, 6, 3), pooling)

@@ -15,7 +15,7 @@ from pads.runs.hub import check_name, hub_api, in_short
 
 
 def push(run: RunFolder | Path | str, repo: str, *, private: bool = False) -> str:
-    """Puts the selected network of a run into a repository of the Hub, with a model card; returns where that is."""
+    """Put the selected network of a run into a repository of the Hub, with a model card; return its address."""
     run = run if isinstance(run, RunFolder) else RunFolder.open(run)
     check_name(repo)
     with tempfile.TemporaryDirectory() as folder:

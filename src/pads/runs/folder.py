@@ -37,7 +37,7 @@ KEPT_CHECKPOINTS = 2
 
 
 class RunFolder:
-    """Reads and writes a run folder. `with run.locked():` before writing."""
+    """Read and write a run folder. `with run:` takes the lock that writing needs."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -47,6 +47,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path | str, config: Config) -> RunFolder:
+        """Make a new run folder with its config; a folder that holds something already is refused."""
         run = cls(path)
         run.check_new()
         try:
@@ -62,13 +63,13 @@ class RunFolder:
         return run
 
     def remove_if_unused(self) -> None:
-        """Takes away a run that has nothing to show: no event and no checkpoint."""
+        """Remove a run that has nothing to show: no event and no checkpoint."""
         if not self.checkpoints() and not (self.path / "events.jsonl").exists():
             shutil.rmtree(self.path, ignore_errors=True)
 
     @contextlib.contextmanager
     def fitting(self) -> Iterator[None]:
-        """While a saved state is put into parts that were built from config.json."""
+        """Explain, in a `with` block, why a saved state does not fit the parts that were built from config.json."""
         try:
             yield
         except (KeyError, RuntimeError, ValueError, AssertionError) as error:
@@ -77,7 +78,7 @@ class RunFolder:
             ) from error
 
     def check_new(self) -> None:
-        """Refuses a folder that holds something already."""
+        """Refuse a folder that holds something already."""
         if self.config_path.exists():
             raise UserError(
                 f"{self.path} holds a run already: go on with `pads train --resume {self.path}`, or give another --run."
@@ -87,6 +88,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path | str) -> RunFolder:
+        """Open a run folder that exists."""
         run = cls(path)
         if not run.config_path.is_file():
             what = "does not exist" if not run.path.exists() else "is not a run folder: it has no config.json"
@@ -95,6 +97,7 @@ class RunFolder:
 
     @property
     def config(self) -> Config:
+        """Return the config of the run."""
         try:
             return from_json(self.config_path.read_text())
         except UserError as error:
@@ -106,19 +109,22 @@ class RunFolder:
 
     @property
     def config_path(self) -> Path:
+        """Return the path of config.json."""
         return self.path / "config.json"
 
     @property
     def checkpoints_path(self) -> Path:
+        """Return the folder of the checkpoints."""
         return self.path / "checkpoints"
 
     @property
     def selected_path(self) -> Path:
+        """Return the path of the network at the selected epoch."""
         return self.path / "selected.safetensors"
 
     @property
     def metrics(self) -> dict[str, Any] | None:
-        """The final figures, None while the run is not finished."""
+        """Return the final figures, None while the run is not finished."""
         path = self.path / "metrics.json"
         try:
             return json.loads(path.read_text()) if path.exists() else None
@@ -127,6 +133,7 @@ class RunFolder:
 
     @property
     def is_finished(self) -> bool:
+        """Return whether the run has its final figures."""
         return (self.path / "metrics.json").exists()
 
     # -- one writer ----------------------------------------------------------------------------------------------------
@@ -153,7 +160,7 @@ class RunFolder:
     # -- what is written as the run goes on ----------------------------------------------------------------------------
 
     def append(self, name: str, event: Mapping[str, Any]) -> None:
-        """One line to events.jsonl, timing.jsonl or test_curve.jsonl."""
+        """Append one line to events.jsonl, timing.jsonl or test_curve.jsonl."""
         try:
             file = self._file(name)
             file.write(json.dumps(event, allow_nan=False).encode() + b"\n")
@@ -167,7 +174,7 @@ class RunFolder:
         return self._files[name]
 
     def lengths(self) -> dict[str, int]:
-        """The bytes of the files that a resumed run must cut back to."""
+        """Return the lengths in bytes to which a resumed run cuts its files back."""
         return {
             name: (self.path / name).stat().st_size
             for name in ("events.jsonl", "test_curve.jsonl")
@@ -175,17 +182,19 @@ class RunFolder:
         }
 
     def cut_back(self, lengths: Mapping[str, int]) -> None:
-        """Forgets what was written after the checkpoint that a resumed run starts from: it will be written again."""
+        """Remove what was written after the checkpoint that a resumed run starts from: it will be written again."""
         for name in ("events.jsonl", "test_curve.jsonl"):
             if (self.path / name).exists():
                 os.truncate(self.path / name, lengths.get(name, 0))
 
     def write_json(self, name: str, value: Any) -> None:
+        """Write a value as a JSON file of the run, atomically."""
         write_atomically(self.path / name, json.dumps(value, indent=2) + "\n")
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def save_checkpoint(self, step: int, state: Mapping[str, Any]) -> None:
+        """Write a checkpoint atomically, and delete old ones."""
         for name in self._files:  # a checkpoint must not remember events that a power cut can still take away
             os.fsync(self._files[name].fileno())
         save_state(self.checkpoints_path / f"step-{step:08d}.safetensors", {**state, "lengths": self.lengths()})
@@ -193,7 +202,7 @@ class RunFolder:
             old.unlink()
 
     def checkpoints(self) -> list[Path]:
-        """Complete checkpoints, oldest first."""
+        """List the complete checkpoints, oldest first."""
         return sorted(
             p
             for p in self.checkpoints_path.glob("step-*.safetensors")
@@ -201,15 +210,16 @@ class RunFolder:
         )
 
     def load_checkpoint(self) -> dict[str, Any] | None:
-        """The newest checkpoint, None before the first."""
+        """Load the newest checkpoint; None before the first."""
         checkpoints = self.checkpoints()
         return load_state(checkpoints[-1]) if checkpoints else None
 
     def save_selected(self, network: Mapping[str, Any], **about: Any) -> None:
+        """Write the network of the epoch that the selection split picked."""
         save_state(self.selected_path, {"network": network, **about})
 
     def load_network(self, which: str = "selected") -> dict[str, Any]:
-        """The network's state, of the `selected` epoch (the last, if none was selected) or the `last` checkpoint."""
+        """Load the state of the network at the `selected` epoch (the last, if none was selected) or the `last` checkpoint."""
         lookup(dict.fromkeys(("selected", "last")), which, "checkpoint")
         if which == "selected" and self.selected_path.exists():
             return load_state(self.selected_path)["network"]

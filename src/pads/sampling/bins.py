@@ -22,7 +22,7 @@ DRAWINGS = ("bin then image", "weight per image")
 
 @dataclass(frozen=True)
 class BinDistribution:
-    """p_k over K equal bins. Values never change: `scaled` returns a new distribution."""
+    """Hold p_k over K equal bins of distance. Values never change: `scaled` returns a new distribution."""
 
     interval: tuple[float, float]
     """[lambda_min, lambda_max], the distances that the bins cover."""
@@ -39,45 +39,48 @@ class BinDistribution:
 
     @property
     def num_bins(self) -> int:
+        """Return K."""
         return len(self.weights_K)
 
     @property
     def probabilities_K(self) -> Tensor:
+        """Return p_k, whose sum is 1."""
         return self.weights_K / self.weights_K.sum()
 
     @property
     def edges(self) -> Tensor:
-        """The K + 1 limits of the bins."""
+        """Return the K + 1 limits of the bins."""
         return torch.linspace(*self.interval, self.num_bins + 1, dtype=torch.float64)
 
     @property
     def centres(self) -> Tensor:
+        """Return the middle of each bin."""
         edges = self.edges
         return (edges[:-1] + edges[1:]) / 2
 
     @property
     def perplexity(self) -> float:
-        """The number of bins that p is effectively spread over: exp of its entropy."""
+        """Return the number of bins that p is effectively spread over: exp of its entropy."""
         p_K = self.probabilities_K
         return math.exp(-torch.special.xlogy(p_K, p_K).sum().item())
 
     @property
     def clipped_share(self) -> float:
-        """The share of bins that stand at a bound of `clip`."""
+        """Return the share of bins that stand at a bound of `clip`."""
         if self.clip is None:
             return 0.0
         low, high = self.clip
         return ((self.weights_K <= low) | (self.weights_K >= high)).double().mean().item()
 
     def bin_of(self, distances: Tensor) -> Tensor:
-        """The index of the bin of each distance; outside the interval, the nearest bin."""
+        """Return the index of the bin of each distance; outside the interval, the nearest bin."""
         low, high = self.interval
         position = (distances - low) * (self.num_bins / (high - low))
         # the clamp comes last: it would keep a nan, whose whole number is no index of a bin
         return position.long().clamp(0, self.num_bins - 1)
 
     def covers(self, distances: Tensor) -> Tensor:
-        """Whether a distance has a bin at all, which the tails decide."""
+        """Return whether a distance has a bin at all, which the tails decide."""
         low, high = self.interval
         if self.tails == "merge":
             return torch.ones_like(distances, dtype=torch.bool)
@@ -86,12 +89,12 @@ class BinDistribution:
         return (distances >= low) & (distances <= high)
 
     def at(self, distances: Tensor) -> Tensor:
-        """p_k of the bin that each distance falls in, 0 where it has none."""
+        """Return p_k of the bin that each distance falls in, 0 where it has none."""
         p_K = self.probabilities_K.to(distances.device)
         return torch.where(self.covers(distances), p_K[self.bin_of(distances)], 0.0)
 
     def scaled(self, factors_K: Tensor) -> BinDistribution:
-        """p_k <- p_k * a_k for every bin, then re-normalised (paper, Sec. 4.2, "Adjustments a")."""
+        """Return p_k * a_k for every bin, re-normalised (paper, Sec. 4.2, "Adjustments a")."""
         weights_K = self.weights_K * factors_K.to(self.weights_K)
         if self.clip:
             return replace(self, weights_K=weights_K.clamp(*self.clip))
@@ -109,7 +112,7 @@ def bin_distribution(
     clip: Sequence[float] | None = None,
     drawing: str = "bin then image",
 ) -> BinDistribution:
-    """The initial distribution.
+    """Return the initial distribution of the bins.
 
     initial: "uniform" over the whole interval, "U[a, b]" with low mass outside [a, b], "N(mean, sd)", or K numbers.
     outside: the weight of a bin outside the emphasis, where 1 is the weight of a bin inside (the authors' code: 1e-15).

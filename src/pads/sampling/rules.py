@@ -27,7 +27,7 @@ SEMIHARD_FORMS = ("nearest", "in band")
 
 @dataclass(frozen=True)
 class Random:
-    """Every candidate alike."""
+    """Weigh every candidate alike."""
 
     def __call__(self, distances_BB: Tensor, candidates_BB: Tensor, positives_B: Tensor) -> Tensor:
         return candidates_BB.float()
@@ -35,7 +35,7 @@ class Random:
 
 @dataclass(frozen=True)
 class Hard:
-    """The nearest candidate: argmin d_an (paper, Sec. 3.1)."""
+    """Take the nearest candidate: argmin d_an (paper, Sec. 3.1)."""
 
     def __call__(self, distances_BB: Tensor, candidates_BB: Tensor, positives_B: Tensor) -> Tensor:
         return nearest_of(candidates_BB, distances_BB)
@@ -43,7 +43,7 @@ class Hard:
 
 @dataclass(frozen=True)
 class Semihard:
-    """A candidate beyond the positive: the nearest, argmin over d_an > d_ap (paper, Sec. 3.1), or any within the margin."""
+    """Take a candidate beyond the positive: the nearest, argmin over d_an > d_ap (paper, Sec. 3.1), or any within the margin."""
 
     form: str = "nearest"
     margin: float = 0.2
@@ -61,7 +61,7 @@ class Semihard:
 
 @dataclass(frozen=True)
 class Softhard:
-    """Any candidate nearer than the farthest image of the anchor's class (Roth & Brattoli 2019)."""
+    """Take any candidate nearer than the farthest image of the anchor's class (Roth & Brattoli 2019)."""
 
     def __call__(self, distances_BB: Tensor, candidates_BB: Tensor, positives_B: Tensor) -> Tensor:
         # What is no candidate is of the anchor's class; where positives are candidates too, the drawn one stands for them.
@@ -72,7 +72,7 @@ class Softhard:
 
 @dataclass(frozen=True)
 class DistanceWeighted:
-    """U-dist, p(I_n | I_a) proportional to min(lambda, 1 / q(d_an)) (paper, Eq. 2; Wu et al. 2017)."""
+    """Weigh by min(lambda, 1 / q(d_an)), distance-weighted sampling (Wu et al. 2017; the paper's U-dist, Eq. 2)."""
 
     dim: int = 128
     """D of the embedding: q is the law of distances on the unit sphere of that dimension."""
@@ -159,3 +159,4 @@ NEGATIVE_RULES: dict[str, Callable[..., NegativeRule]] = {
     "distance-weighted": DistanceWeighted,
     "bins": bins,
 }
+"""Look up a static sampling rule by name; each is a curriculum of the same name, too."""

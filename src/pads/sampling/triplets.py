@@ -19,7 +19,7 @@ NEGATIVES_FROM = ("other classes", "all but the anchor", "all")
 
 
 class Triplets(NamedTuple):
-    """Indices into the batch, one triplet for each image as anchor; pytorch-metric-learning's `indices_tuple`."""
+    """Hold three index tensors into the batch: anchors, positives, negatives; pytorch-metric-learning's `indices_tuple`."""
 
     anchors: Tensor
     positives: Tensor
@@ -36,7 +36,7 @@ def draw_triplets(
     rho: float = 0.0,
     generator: torch.Generator | None = None,
 ) -> Triplets:
-    """One triplet per image: a random positive, and a negative drawn by the rule's weights. No host synchronisation.
+    """Draw one triplet per image: a random positive, and a negative by the rule's weights. No host synchronisation.
 
     negatives_from: who may be the negative. "all but the anchor" is the paper's self-regularisation: positives are
         merged into the negatives (Sec. 4.2). "all" adds the anchor itself, as the authors' code does.

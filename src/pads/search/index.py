@@ -52,7 +52,7 @@ Progress = Callable[[str, int, int], None]
 
 
 class Index:
-    """Images that can be searched. Safe to use from several threads."""
+    """Search images by vectors. Safe to use from several threads."""
 
     def __init__(
         self, path: Path, manifest: Mapping[str, Any], model: Model, vectors_ND: np.ndarray, rows: Sequence[Row]
@@ -72,7 +72,7 @@ class Index:
 
     @classmethod
     def open(cls, path: Path | str) -> Index:
-        """The index in this folder; it needs neither the run nor the images."""
+        """Open the index in this folder; it needs neither the run nor the images."""
         path = Path(path).expanduser()
         for _ in range(2):  # a second time if it was written anew between reading index.json and the files it names
             manifest = read_manifest(path)
@@ -87,11 +87,11 @@ class Index:
         return len(self.paths)
 
     def embed(self, images: Any) -> np.ndarray:
-        """Vectors_QD of a path, a Pillow image or an array (height, width, 3), or of an iterable of these."""
+        """Return vectors_QD of a path, a Pillow image or an array (height, width, 3), or of an iterable of these."""
         return self.model.embed(images).numpy()
 
     def search(self, queries: Any, k: int = 10, *, label: str | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Distances_QK and rows_QK of the k nearest, or of as many as there are, with that label if one is given.
+        """Return distances_QK and rows_QK of the k nearest, or of as many as there are, with that label if one is given.
 
         Queries are vectors_QD of floats, as `embed` gives them, or images, as it takes them.
         """
@@ -109,9 +109,9 @@ class Index:
         return ranked(self.vectors_ND, vectors_QD, rows_QM, k)
 
     def threshold(self, precision: float) -> float | None:
-        """The distance below which two images show the same item, so that of the neighbours it accepts this share does.
+        """Return the distance below which neighbours show the same item, so that of those it accepts this share does.
 
-        None if the run had no selection split to calibrate on, or if no distance has that precision there.
+        It is None if the run had no selection split to calibrate on, or if no distance has that precision there.
         """
         check_precision(precision)
         if self.calibration is None:
@@ -161,7 +161,7 @@ def build_index(
     progress: Progress | None = None,
     note: Callable[[str], None] | None = None,
 ) -> Index:
-    """Embeds the images below a folder with the network of a run, or brings an index of them up to date.
+    """Embed the images below a folder with the network of a run, or bring an index of them up to date.
 
     Only files that are new or have changed are embedded; those that are gone leave. `rebuild` begins anew, and is needed
     for another network. `data` says where the images that the run was trained on are now, for the calibration.
