@@ -6,11 +6,10 @@ Every static baseline and PADS are the same kind of thing, chosen from one dict 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, Protocol
 
 from pads.config import Config, Part, build, unknown
-from pads.curricula.controls import CONTROLS, last_distribution, replayed
+from pads.curricula.controls import CONTROLS, keep_last_distribution, replay_run
 from pads.curricula.fixed import FixedCurriculum, Rule, fixed
 from pads.curricula.learned import LearnedCurriculum
 from pads.curricula.scheduled import ScheduledCurriculum, linear, non_linear
@@ -68,10 +67,10 @@ CURRICULA: dict[str, Callable[..., Curriculum]] = {
     "non-linear": non_linear,
     "learned": LearnedCurriculum,
     **CONTROLS,
-    "replayed": partial(replayed, make_curriculum),
-    "last distribution": partial(last_distribution, make_curriculum),
+    "replayed": replay_run,
+    "last distribution": keep_last_distribution,
 }
-
+"""Look up a curriculum by name: `--set curriculum.name=distance-weighted`."""
 
 __all__ = [
     "CURRICULA",

@@ -21,13 +21,13 @@ import torch
 from torch import Tensor
 
 from pads.agents import Agent, Transition
-from pads.config import Config, Part
+from pads.config import call
 from pads.curricula.fixed import FixedCurriculum
 from pads.curricula.learned import LearnedCurriculum
 from pads.curricula.scheduled import ScheduledCurriculum
 from pads.errors import UserError
 from pads.runs import RunFolder
-from pads.sampling.bins import BinDistribution
+from pads.sampling.bins import BinDistribution, bin_distribution
 from pads.sampling.rules import BinRule
 
 OF_ANOTHER_RUN = ("policy", "freeze")
@@ -125,41 +125,36 @@ CONTROLS: dict[str, Callable[..., LearnedCurriculum]] = {
 # -- what another run did ----------------------------------------------------------------------------------------------
 
 
-Make = Callable[[Config], Any]
-"""Builds the curriculum of a config: `pads.curricula.make_curriculum`, which this file cannot import, since that imports it."""
-
-
-def replayed(make_curriculum: Make, *, run: str | None = None) -> ScheduledCurriculum:
+def replay_run(*, run: str | None = None) -> ScheduledCurriculum:
     """Repeat the distributions of another run, each from the progress at which that run had it.
 
     run: the folder of a finished run of the learned curriculum.
     """
-    starts, distributions = adjustments(run, "replayed", make_curriculum)
+    starts, distributions = read_adjustments(run, "replayed")
     # equal shares of two trainings are equal as floats too, so that an adjustment is never one validation late
     return ScheduledCurriculum(lambda progress: distributions[bisect_right(starts, progress) - 1])
 
 
-def last_distribution(make_curriculum: Make, *, run: str | None = None) -> FixedCurriculum:
+def keep_last_distribution(*, run: str | None = None) -> FixedCurriculum:
     """Draw by the last distribution of another run from the start, never adapted (paper, Tab. 3, "fix last p").
 
     run: the folder of a finished run of the learned curriculum.
     """
-    _, distributions = adjustments(run, "last distribution", make_curriculum)
+    _, distributions = read_adjustments(run, "last distribution")
     return FixedCurriculum(BinRule(distributions[-1]))
 
 
-def adjustments(run: str | None, wanted_by: str, make_curriculum: Make) -> tuple[list[float], list[BinDistribution]]:
-    """The distributions that a run drew by, the initial one first, and the progress at which each began."""
+def read_adjustments(run: str | None, wanted_by: str) -> tuple[list[float], list[BinDistribution]]:
+    """Return the progress at which a run began to draw by each of its distributions, and these, the initial one first."""
     if run is None:
         raise UserError(f"the curriculum {wanted_by!r} repeats another run: name it with curriculum.options.run=RUN.")
     folder = RunFolder.open(Path(run))
-    curriculum = make_curriculum(without_policy(folder.config))
-    initial: BinDistribution | None = getattr(curriculum.rule, "distribution", None) if curriculum.metrics else None
-    if initial is None:
-        name = folder.config.curriculum.name
+    name, options = folder.config.curriculum.name, folder.config.curriculum.options
+    if name not in ("learned", *CONTROLS):
         raise UserError(
             f"{run} was trained with the curriculum {name!r}: name a run of an adaptive curriculum with bins as run."
         )
+    initial = call(bin_distribution, options.get("bins") or {}, "curriculum.options.bins")
     figures = folder.metrics
     if figures is None:
         raise UserError(f"{run} is not finished: go on with `pads train --resume {run}` first.")
@@ -176,9 +171,3 @@ def adjustments(run: str | None, wanted_by: str, make_curriculum: Make) -> tuple
             f"{run} never adjusted its distribution: name a run with adapt_every below its number of steps."
         )
     return starts, distributions
-
-
-def without_policy(config: Config) -> Config:
-    """Return the config without the policy that its run started from, which may be gone: the distribution begins the same."""
-    own = {name: value for name, value in config.curriculum.options.items() if name not in OF_ANOTHER_RUN}
-    return replace(config, curriculum=Part(config.curriculum.name, own))
