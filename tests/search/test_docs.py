@@ -24,7 +24,7 @@ def test_every_command_of_the_pages_is_one(command):
 
 
 def test_the_code_of_the_page_runs(index, photos, tmp_path, monkeypatch, capsys):
-    shutil.copytree(index.path, tmp_path / "catalogue-index")
+    shutil.copytree(index.path, tmp_path / "shelf")
     shutil.copy(photos / "class2" / "0.png", tmp_path / "query.jpg")
     code = re.search(r"^```python\n(.*?)^```", (DOCS / "searching.md").read_text(), re.MULTILINE | re.DOTALL)[1]
     monkeypatch.chdir(tmp_path)
