@@ -208,7 +208,7 @@ class Config:
 
 @dataclass(frozen=True)
 class AutoConfig:
-    """A config of which some settings are still to be chosen, when a run begins and has seen its images."""
+    """Hold a config of which some settings are still to be chosen, when a run begins and has seen its images."""
 
     config: Config
     """All other settings. Those to be chosen have their defaults here, which mean nothing."""

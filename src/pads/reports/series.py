@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from pads.config import Config, Optimiser
+from pads.config import Config, Optimiser, Part
 from pads.curricula import make_curriculum
-from pads.curricula.controls import without_policy
+from pads.curricula.controls import OF_ANOTHER_RUN
 from pads.errors import UserError
 from pads.runs import RunFolder
 from pads.sampling import BinDistribution, bin_distribution
@@ -167,10 +168,13 @@ def drawn_of(config: Config, events: list[dict[str, Any]]) -> dict[str, Any] | N
 
 def bins_of(config: Config) -> BinDistribution | None:
     """The initial distribution of the run's rule; None where the rule has no bins, or repeats a run that is gone."""
+    # without the policy that it started from, which may be gone: the distribution begins the same
+    own = {name: value for name, value in config.curriculum.options.items() if name not in OF_ANOTHER_RUN}
     try:
-        return getattr(make_curriculum(without_policy(config)).rule, "distribution", None)
+        curriculum = make_curriculum(replace(config, curriculum=Part(config.curriculum.name, own)))
     except UserError:
         return None
+    return getattr(curriculum.rule, "distribution", None)
 
 
 def edges_of(bins: BinDistribution) -> list[float]:
