@@ -23,23 +23,23 @@ def main() -> None:
     print(f"{'what':60} {'ours':>9} {'theirs':>9} {'ratio':>7} {'goal':>6}")
     bins, miner = bin_distribution(), miners.DistanceWeightedMiner()
     for batch, goal in ((112, 10), (512, 20)):
-        embeddings, labels = made_up(batch)
+        embeddings, labels = make_batch(batch)
         ours = milliseconds(draw_triplets, embeddings, labels, BinRule(bins))
         theirs = milliseconds(loop, embeddings, labels, bins)
         row(f"PADS triplets, batch {batch}, a NumPy loop over anchors", ours, theirs, goal)
         theirs = milliseconds(miner, embeddings, labels)
         row(f"PADS triplets, batch {batch}, PML's DistanceWeightedMiner", ours, theirs, 3)
-    embeddings, labels = made_up(112)
+    embeddings, labels = make_batch(112)
     triplets = draw_triplets(embeddings, labels, BinRule(bins))
     loss = MarginLoss(num_classes=56)
     ours = milliseconds(backward, loss, embeddings, labels, triplets)
     theirs = milliseconds(backward, loop_loss, embeddings, labels, triplets, loss.beta)
     row("margin loss and gradient, batch 112, a loop over triplets", ours, theirs, 20)
     for batch in (128, 256, 512, 1024):
-        print(f"  drawing, batch {batch:5}: {milliseconds(draw_triplets, *made_up(batch), BinRule(bins)):8.2f} ms")
+        print(f"  drawing, batch {batch:5}: {milliseconds(draw_triplets, *make_batch(batch), BinRule(bins)):8.2f} ms")
 
 
-def made_up(batch: int) -> tuple[torch.Tensor, torch.Tensor]:
+def make_batch(batch: int) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(batch // 2).repeat_interleave(2)
     centres = torch.randn(batch // 2, 128, generator=generator)

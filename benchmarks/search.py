@@ -22,7 +22,7 @@ NUM_QUERIES = 200
 K = 10
 
 
-def clustered(num: int, dim: int, rng: np.random.Generator) -> np.ndarray:
+def draw_clusters(num: int, dim: int, rng: np.random.Generator) -> np.ndarray:
     """20 images to a class, classes uniform on the sphere; same class at a distance of about 0.8, others at 1.4."""
     centres = rng.standard_normal((num // 20, dim), dtype=np.float32)
     vectors = centres[rng.integers(0, len(centres), num)]
@@ -30,7 +30,7 @@ def clustered(num: int, dim: int, rng: np.random.Generator) -> np.ndarray:
     return unit(vectors)
 
 
-def uniform(num: int, dim: int, rng: np.random.Generator) -> np.ndarray:
+def draw_uniform(num: int, dim: int, rng: np.random.Generator) -> np.ndarray:
     return unit(rng.standard_normal((num, dim), dtype=np.float32))
 
 
@@ -78,5 +78,5 @@ if __name__ == "__main__":
     parser.add_argument("--num", type=int, default=1_000_000)
     parser.add_argument("--dim", type=int, default=128)
     options = parser.parse_args()
-    for name, make in (("clustered", clustered), ("uniform", uniform)):
+    for name, make in (("clustered", draw_clusters), ("uniform", draw_uniform)):
         measure(name, make, options.num, options.dim)

@@ -47,18 +47,18 @@ def main() -> None:
     is_compiled = torch.cuda.is_available() and not parser.parse_args().eager
     table = Table("model", "features", "image", "mean", "layers", "file", "loss", "load", "seconds", box=None)
     with tempfile.TemporaryDirectory() as folder:
-        photos = made_up_photos(Path(folder, "photos"))
+        photos = make_photos(Path(folder, "photos"))
         for name, settings in MODELS.items():
             start = time.perf_counter()
-            row = checked(name, settings, photos, Path(folder, name), is_compiled)
+            row = check_model(name, settings, photos, Path(folder, name), is_compiled)
             table.add_row(name, *row, f"{time.perf_counter() - start:.0f}")
             print(name, *row, flush=True)  # now too, in case the next one takes for ever
     how = "compiled and captured" if is_compiled else "eager"
     Console(width=150).print(f"timm {timm.__version__}, torch {torch.__version__}, {how}", table, sep="\n")
 
 
-def made_up_photos(root: Path) -> Path:
-    """12 classes of 8 noisy pictures."""
+def make_photos(root: Path) -> Path:
+    """Make 12 classes of 8 noisy pictures."""
     noise = np.random.default_rng(0)
     for label in range(12):
         (root / f"class-{label:02d}").mkdir(parents=True)
@@ -69,8 +69,8 @@ def made_up_photos(root: Path) -> Path:
     return root
 
 
-def checked(name: str, settings: list[str], photos: Path, folder: Path, is_compiled: bool) -> list[str]:
-    """Trains one model and returns what the table says of it."""
+def check_model(name: str, settings: list[str], photos: Path, folder: Path, is_compiled: bool) -> list[str]:
+    """Train one model and return what the table says of it."""
     folder.mkdir()
     file = folder / "start.safetensors"
     published = timm.create_model(name, num_classes=1000)  # at its own size, with its classifier

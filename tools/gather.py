@@ -52,20 +52,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def gather(studies: Sequence[Path], results: Path, *, with_seconds: bool = True, cut: Sequence[str] = ()) -> None:
     results.mkdir(parents=True, exist_ok=True)
-    seeds = ordered(studies)
+    seeds = sort_rows(studies)
     write(results / "seeds.csv", [row if with_seconds else {**row, "seconds": ""} for _, row in seeds])
     for study, recipe in dict.fromkeys((study, row["recipe"]) for study, row in seeds):
-        (results / f"{recipe}.json").write_text(without_paths((study / f"{recipe}.json").read_text()))
+        (results / f"{recipe}.json").write_text(drop_paths((study / f"{recipe}.json").read_text()))
     runs: list[tuple[Row, Path]] = [(row, study / "runs" / f"{row['recipe']}-{row['seed']}") for study, row in seeds]
     for study, name in ((study, name) for name in cut for study in studies if is_cut(study, name)):
         arm, _, seed = name.rpartition("-")
         runs.append(({"recipe": f"{arm}-cut", "seed": seed}, study / "runs" / name))
-        (results / f"{arm}-cut.json").write_text(without_paths((study / f"{arm}.json").read_text()))
-    write(results / "adaptations.csv", [named(row, each) for row, run in runs for each in adaptations(run)])
-    write(results / "distributions.csv", [named(row, each) for row, run in runs for each in distributions(run)])
-    write(results / "training.csv", [named(row, each) for row, run in runs for each in training(run)])
-    write(results / "selection_curves.csv", [named(row, each) for row, run in runs for each in selections(run)])
-    write(results / "test_curves.csv", [named(row, each) for row, run in runs for each in test_curve(run)])
+        (results / f"{arm}-cut.json").write_text(drop_paths((study / f"{arm}.json").read_text()))
+    write(results / "adaptations.csv", [label(row, each) for row, run in runs for each in adaptations(run)])
+    write(results / "distributions.csv", [label(row, each) for row, run in runs for each in distributions(run)])
+    write(results / "training.csv", [label(row, each) for row, run in runs for each in training(run)])
+    write(results / "selection_curves.csv", [label(row, each) for row, run in runs for each in selections(run)])
+    write(results / "test_curves.csv", [label(row, each) for row, run in runs for each in test_curve(run)])
     abouts = {(study / "study.json").read_text() for study in studies if (study / "study.json").exists()}
     if len(abouts) == 1:
         (results / "study.json").write_text(abouts.pop())
@@ -76,8 +76,8 @@ def is_cut(study: Path, name: str) -> bool:
     return (study / "runs" / name).is_dir() and name not in rows
 
 
-def ordered(studies: Sequence[Path]) -> list[tuple[Path, dict[str, str]]]:
-    """The rows of every seeds.csv by arm and then by seed, whichever folders the runs of an arm are in."""
+def sort_rows(studies: Sequence[Path]) -> list[tuple[Path, dict[str, str]]]:
+    """Sort the rows of every seeds.csv by arm and then by seed, whichever folders the runs of an arm are in."""
     rows = [(study, row) for study in studies for row in read_rows(study / "seeds.csv")]
     names = list(dict.fromkeys(name for study in studies for name in arms_run(study)))
     return sorted(rows, key=lambda each: (names.index(each[1]["recipe"]), int(each[1]["seed"])))
@@ -139,8 +139,8 @@ def test_curve(run: Path) -> list[Row]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def without_paths(config: str) -> str:
-    """The config with the name of the weights in place of their path, and no place of the images."""
+def drop_paths(config: str) -> str:
+    """Return the config with the name of the weights in place of their path, and no place of the images."""
     changed = json.loads(config)
     weights = changed["network"]["weights"]
     changed["data"]["root"] = None
@@ -148,7 +148,7 @@ def without_paths(config: str) -> str:
     return json.dumps(changed, indent=2) + "\n"
 
 
-def named(run: Row, row: Row) -> Row:
+def label(run: Row, row: Row) -> Row:
     return {"recipe": run["recipe"], "seed": run["seed"], **row}
 
 

@@ -46,7 +46,7 @@ def losses_of(folders: Sequence[Path]) -> dict[Run, dict[str, float]]:
     selection = {metric: curves(folders, "selection_curves.csv", metric) for metric in METRICS}
     found = {}
     for run, test in curves(folders, "test_curves.csv", "recall@1").items():
-        found[run] = {metric: 100 * lost(selection[metric][run], test) for metric in METRICS}
+        found[run] = {metric: 100 * measure_lost(selection[metric][run], test) for metric in METRICS}
     return found
 
 
@@ -60,8 +60,8 @@ def curves(folders: Sequence[Path], name: str, metric: str) -> dict[Run, dict[in
     return made
 
 
-def lost(selection: Mapping[int, float], test: Mapping[int, float]) -> float:
-    """What the first epoch with the best selection figure has less than the best test epoch."""
+def measure_lost(selection: Mapping[int, float], test: Mapping[int, float]) -> float:
+    """Measure what the first epoch with the best selection figure has less than the best test epoch."""
     both = sorted(selection.keys() & test.keys())
     picked = max(both, key=lambda epoch: selection[epoch])
     return max(test[epoch] for epoch in both) - test[picked]

@@ -38,7 +38,7 @@ def main() -> None:
     options = parser.parse_args()
     found: dict[Path, dict[str, Figures]] = {}
     try:
-        for run, precision, figures in measured(options.runs, options.data, options.device):
+        for run, precision, figures in measure_runs(options.runs, options.data, options.device):
             found.setdefault(run, {})[precision] = figures
             values = "  ".join(f"{name} {100 * value:.2f}" for name, value in figures.items())
             print(f"{run.name:28} {precision:9} {values}", flush=True)
@@ -53,19 +53,19 @@ def main() -> None:
             )
 
 
-def measured(
+def measure_runs(
     runs: Sequence[Path], data: str | None = None, device: str = "auto"
 ) -> Iterator[tuple[Path, str, Figures]]:
-    """Run, precision and test figures; runs that follow each other and share images and network are compiled once."""
+    """Yield run, precision and test figures; runs in a row that share images and network are compiled once."""
     folders = [RunFolder.open(run) for run in runs]
     for _, alike in groupby(folders, key=lambda folder: (folder.config.data, folder.config.network)):
         mine = list(alike)
         config = mine[0].config
         config = replace(config, device=device, data=replace(config.data, root=data or config.data.root))
-        yield from in_each_precision(mine, config)
+        yield from measure_precisions(mine, config)
 
 
-def in_each_precision(folders: Sequence[RunFolder], config: Config) -> Iterator[tuple[Path, str, Figures]]:
+def measure_precisions(folders: Sequence[RunFolder], config: Config) -> Iterator[tuple[Path, str, Figures]]:
     views = load_views(config, pick_device(config.device), nobody)
     for precision in PRECISIONS:
         network = build_network(replace(config, precision=precision)).to(views.device)

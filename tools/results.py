@@ -128,14 +128,14 @@ def make_results(folders: Sequence[Folder]) -> str:
     for data in DATA:
         text += f"\n## {data}\n\n| setting | arms | n | R@1 | difference | reads | epoch | paper |\n"
         text += "|---|---|--:|--:|--:|---|---|--:|\n"
-        own = [shown_rows(folder) for folder in folders if folder.claim["data"] == data]
+        own = [make_rows(folder) for folder in folders if folder.claim["data"] == data]
         for rows in sorted(filter(None, own), key=lambda rows: -int(rows[0][2])):
             text += "".join(f"| {' | '.join(row)} |\n" for row in rows)
     others = [folder.path.name for folder in folders if not folder.claim.get("shown")]
     return text + f"\nBeside them: {', '.join(f'[{name}](results/{name}/)' for name in [*others, 'claims'])}.\n"
 
 
-def shown_rows(folder: Folder) -> list[list[str]]:
+def make_rows(folder: Folder) -> list[list[str]]:
     rows = []
     for arm, other, *kind in folder.claim.get("shown", ()):
         when = kind[0] if kind else "selected"

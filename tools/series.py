@@ -19,7 +19,7 @@ from pads.runs import RunFolder
 from pads.studies.arms import fix_settings
 from pads.studies.engines import Job, execute
 from pads.studies.runner import source_commit
-from pads.studies.seeds import append_row, finished, row_of
+from pads.studies.seeds import append_row, read_finished, row_of
 from pads.train import nobody
 
 
@@ -29,7 +29,7 @@ def main() -> None:
     for seed in options.seeds:
         for recipe in options.recipes:
             config = make_config(recipe, seed, options)
-            if (config.recipe, seed) not in finished(options.out / "seeds.csv"):
+            if (config.recipe, seed) not in read_finished(options.out / "seeds.csv"):
                 run(config, options)
 
 

@@ -12,7 +12,7 @@ from pads.errors import UserError
 from pads.recipes import FROM_IMAGES, RECIPES
 from pads.sampling import bin_distribution
 from pads.sampling.rules import BinRule
-from pads.studies.arms import Arm, base_config, tuning
+from pads.studies.arms import Arm, base_config, list_candidates
 from pads.studies.costs import Rates, run_seconds
 
 PHOTOS = Facts((10,) * 80, "product", num_stored=1000, short_side=70)
@@ -68,7 +68,7 @@ def test_its_validations_are_counted_in_what_a_study_costs(part, asks):
 
 def test_a_study_tunes_how_often_it_adapts(part, asks):
     config = replace(base_config("cub200", scheduled=False), curriculum=part)
-    tried = [setting for settings in tuning(Arm("mine", lambda base: base), config) for setting in settings]
+    tried = [setting for settings in list_candidates(Arm("mine", lambda base: base), config) for setting in settings]
     assert len(tried) == 4
     assert all(setting.startswith("adapt_every=") == asks for setting in tried)
 

@@ -13,11 +13,11 @@ from pads.config import Config, Data, Part
 from pads.errors import UserError
 from pads.runs import RunFolder
 from pads.studies import Arm, Study, run_study, udist
-from pads.studies.arms import changed
-from pads.studies.engines import Job, Worker, continued, run_in_processes
+from pads.studies.arms import with_fields
+from pads.studies.engines import Job, Worker, resume_config, run_in_processes
 from pads.studies.plan import Plan
 
-TWO = Study("two", "U-dist twice", (Arm("one", udist), Arm("two", changed(udist, num_epochs=1))), reference="one")
+TWO = Study("two", "U-dist twice", (Arm("one", udist), Arm("two", with_fields(udist, num_epochs=1))), reference="one")
 
 
 class List:
@@ -42,11 +42,11 @@ def jobs(quick):
 def test_a_process_that_is_killed_loses_its_run_alone(jobs, monkeypatch):
     schedule, workers, start = List(jobs), [], Worker.__init__
 
-    def remembered(self, *arguments):
+    def remember(self, *arguments):
         start(self, *arguments)
         workers.append(self)
 
-    monkeypatch.setattr(Worker, "__init__", remembered)
+    monkeypatch.setattr(Worker, "__init__", remember)
 
     def kill_the_first(job, kind, step, values):
         if job.arm == "one" and kind == "start":
@@ -133,6 +133,6 @@ def test_a_run_goes_on_as_it_was_begun_wherever_the_images_are_by_now(tmp_path):
     begun = Config(curriculum=Part("replayed", {"run": "a"}), data=Data(root="here"))
     RunFolder.create(tmp_path / "run", begun)
     asked = Config(curriculum=Part("replayed", {"run": "b"}), data=Data(root="there"), device="cpu")
-    config = continued(Job("replayed", 0, asked, tmp_path / "run"))
+    config = resume_config(Job("replayed", 0, asked, tmp_path / "run"))
     assert config.curriculum.options["run"] == "a"
     assert (config.data.root, config.device) == ("there", "cpu")

@@ -16,7 +16,7 @@ from pads.config import Config
 from pads.errors import UserError
 from pads.runs import RunFolder
 from pads.studies import STUDIES, Arm, Result, Study, pads, print_report, udist, write_report
-from pads.studies.arms import base_config, with_data
+from pads.studies.arms import base_config, with_part
 from pads.studies.claims import CLAIMS, NOT_RUN, Evidence, best, hold_claims, print_claims, read_evidence, write_claims
 from pads.studies.costs import print_costs, rates_of, run_seconds, study_seconds
 from pads.studies.plan import Plan
@@ -42,13 +42,13 @@ def row(arm, seed, recall, seconds="10.0", **others):
     return {key: str(value) for key, value in {**about, **values, "seconds": seconds, **others}.items()}
 
 
-def made_up(out: Path, base: str = "cub200", rows=None, failures=None) -> Result:
+def make_result(out: Path, base: str = "cub200", rows=None, failures=None) -> Result:
     rows = rows or [row("static", 0, 0.60), row("static", 1, 0.62), row("learned", 0, 0.61), row("learned", 1, 0.65)]
     return Result(Plan(STUDY, out, base, (0, 1)), tuple(rows), failures or {})
 
 
 def test_the_markdown_table_has_means_spread_intervals_differences_and_the_paper(tmp_path):
-    write_report(made_up(tmp_path))
+    write_report(make_result(tmp_path))
     text = (tmp_path / "table.md").read_text()
     lines = {line.split(" | ")[0].strip("| "): line for line in text.splitlines() if line.startswith("| ")}
     static = (
@@ -66,7 +66,7 @@ def test_the_markdown_table_has_means_spread_intervals_differences_and_the_paper
 
 
 def test_the_csv_holds_the_numbers_unrounded(tmp_path):
-    write_report(made_up(tmp_path))
+    write_report(make_result(tmp_path))
     rows = list(csv.DictReader((tmp_path / "table.csv").read_text().splitlines()))
     found = next(r for r in rows if (r["arm"], r["when"], r["metric"]) == ("learned", "selected", "recall@1"))
     assert (found["n"], float(found["mean"]), float(found["paper"])) == ("2", pytest.approx(63.0), 65.7)
@@ -76,7 +76,7 @@ def test_the_csv_holds_the_numbers_unrounded(tmp_path):
 
 
 def test_the_latex_is_balanced_and_escaped(tmp_path):
-    write_report(made_up(tmp_path))
+    write_report(make_result(tmp_path))
     text = (tmp_path / "table.tex").read_text()
     assert text.count("\\begin{tabular}") == text.count("\\end{tabular}") == 3
     assert "61.0 $\\pm$ 1.4" in text
@@ -88,7 +88,7 @@ def test_the_latex_is_balanced_and_escaped(tmp_path):
 
 
 def test_on_other_data_the_papers_figures_stand_beside_under_its_name(tmp_path):
-    write_report(made_up(tmp_path, base="emoji"))
+    write_report(make_result(tmp_path, base="emoji"))
     text = (tmp_path / "table.md").read_text()
     assert "paper (cub200) R@1" in text
     assert "Somebody" not in text
@@ -96,12 +96,12 @@ def test_on_other_data_the_papers_figures_stand_beside_under_its_name(tmp_path):
 
 def test_without_a_test_curve_there_is_no_table_of_the_best_test_epoch(tmp_path):
     rows = [row("static", 0, 0.6, **{f"best_test_{metric}": "" for metric in METRICS})]
-    write_report(made_up(tmp_path, rows=rows))
+    write_report(make_result(tmp_path, rows=rows))
     assert "test-selected)" not in (tmp_path / "table.md").read_text()
 
 
 def test_an_arm_without_runs_is_an_empty_line_and_a_failure_is_told(tmp_path):
-    result = made_up(tmp_path, rows=[row("static", 0, 0.6)], failures={("learned", 0): "out of luck."})
+    result = make_result(tmp_path, rows=[row("static", 0, 0.6)], failures={("learned", 0): "out of luck."})
     write_report(result)
     assert "| learned | 0 |" in (tmp_path / "table.md").read_text()
     console = Console(file=io.StringIO(), width=150)
@@ -114,7 +114,7 @@ def test_an_arm_without_runs_is_an_empty_line_and_a_failure_is_told(tmp_path):
 def test_the_terminal_shows_all_three_kinds_of_epochs(tmp_path):
     rows = [row("static", s, 0.6, **{"last_recall@1": 0.5, "best_test_recall@1": 0.7}) for s in (0, 1)]
     console = Console(file=io.StringIO(), width=150)
-    print_report(made_up(tmp_path, rows=rows), console)
+    print_report(make_result(tmp_path, rows=rows), console)
     line = next(line for line in console.file.getvalue().splitlines() if line.strip().startswith("static"))
     assert "60.0 ± 0.0" in line
     assert "50.0 ± 0.0" in line
@@ -137,10 +137,10 @@ def said_of(result: Result, tmp_path: Path) -> tuple[str, str, list[dict[str, st
 @pytest.mark.parametrize("place", [0, 1], ids=["first", "last"])
 def test_only_the_arm_that_selected_on_the_test_split_is_marked_wherever_it_stands(tmp_path, place):
     """The mark belongs to a row: `pads study factors` has one arm of ten that selects on the test split."""
-    on_test = Arm("learned", with_data(pads, paper_protocol=True), PAPER)
+    on_test = Arm("learned", with_part(pads, "data", paper_protocol=True), PAPER)
     arms = [Arm("static", udist)]
     arms.insert(place, on_test)
-    markdown, latex, rows, terminal = said_of(with_arms(made_up(tmp_path), *arms), tmp_path)
+    markdown, latex, rows, terminal = said_of(with_arms(make_result(tmp_path), *arms), tmp_path)
     selected = markdown.partition("**selected epoch**")[2].partition("**last epoch**")[0]
     assert "| learned (test-selected) | 2 |" in selected
     assert "| static | 2 |" in selected
@@ -155,7 +155,7 @@ def test_only_the_arm_that_selected_on_the_test_split_is_marked_wherever_it_stan
 
 
 def test_every_row_of_the_best_test_epoch_is_marked_and_none_of_the_last(tmp_path):
-    markdown, *_ = said_of(made_up(tmp_path), tmp_path)
+    markdown, *_ = said_of(make_result(tmp_path), tmp_path)
     last, best_test = markdown.partition("**last epoch**")[2].split("**best test epoch (test-selected)**")
     assert "test-selected" not in last
     assert "| static (test-selected) | 2 |" in best_test
@@ -164,7 +164,7 @@ def test_every_row_of_the_best_test_epoch_is_marked_and_none_of_the_last(tmp_pat
 
 
 def test_where_every_arm_selected_on_the_test_split_the_note_says_so(tmp_path):
-    result = made_up(tmp_path)
+    result = make_result(tmp_path)
     result = replace(result, plan=replace(result.plan, settings=("data.paper_protocol=true",)))
     markdown, *_ = said_of(result, tmp_path)
     assert "picked on the test split itself (test-selected);" in markdown
@@ -174,7 +174,7 @@ def test_where_every_arm_selected_on_the_test_split_the_note_says_so(tmp_path):
 def test_a_narrow_terminal_shows_less_and_wraps_nothing(tmp_path):
     for width in (150, 120, 100, 80):
         console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-        print_report(made_up(tmp_path), console)
+        print_report(make_result(tmp_path), console)
         lines = re.sub(r"\x1b\[[0-9;]*m", "", console.file.getvalue()).splitlines()
         assert all(len(line.rstrip()) <= width for line in lines if not line.startswith("The tables are in"))
         static = [line for line in lines if line.strip().startswith("static")]
@@ -199,7 +199,7 @@ def test_the_figures_are_drawn_for_the_arms_that_logged_a_distribution(tmp_path,
         with run:
             run.append("events.jsonl", {"event": "adaptation", **event})
     rows = [row("static", 0, 0.6), row("static", 1, 0.6), row("learned", 0, 0.6)]
-    assert tmp_path / "figures" / "curricula.png" in write_report(made_up(tmp_path, rows=rows))
+    assert tmp_path / "figures" / "curricula.png" in write_report(make_result(tmp_path, rows=rows))
     assert drawn == {"learned": ["learned-0"]}
 
 
@@ -216,7 +216,7 @@ def study_folder(root: Path, study: str, base: str, recalls: dict[str, list[floa
     return folder
 
 
-def held_below(root: Path, base: str):
+def hold_below(root: Path, base: str):
     return hold_claims(read_evidence(root, base))
 
 
@@ -237,7 +237,7 @@ def test_claims_are_held_against_the_runs_that_are_there(tmp_path):
         },
     )
     study_folder(tmp_path, "frequency", "emoji", {"static": [0.1, 0.1], "M-infinity": [0.9, 0.9]})
-    held = held_below(tmp_path, "cub200")
+    held = hold_below(tmp_path, "cub200")
     assert len(held) == len(CLAIMS)
     below = found_of(held, "M = infinity")
     assert below.verdict == "holds"
@@ -257,7 +257,7 @@ def test_claims_are_held_against_the_runs_that_are_there(tmp_path):
 
 def test_one_seed_decides_no_claim(tmp_path):
     study_folder(tmp_path, "controls", "cub200", {"pads": [0.6], "random-actions": [0.5]})
-    assert found_of(held_below(tmp_path, "cub200"), "the learned policy").verdict == "one seed: no verdict"
+    assert found_of(hold_below(tmp_path, "cub200"), "the learned policy").verdict == "one seed: no verdict"
 
 
 SENTENCES = {
@@ -284,7 +284,7 @@ def test_only_a_narrow_interval_says_that_two_arms_are_level(tmp_path, sentence,
     ours = [0.6 + points / 100 for points in differences]
     study_folder(tmp_path, "controls", "cub200", {"pads": ours, "random-actions": theirs})
     study_folder(tmp_path, "agents", "cub200", {"q-learning": ours, "static": theirs})
-    assert found_of(held_below(tmp_path, "cub200"), SENTENCES[sentence]).verdict == verdict
+    assert found_of(hold_below(tmp_path, "cub200"), SENTENCES[sentence]).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def test_evidence_may_call_an_arm_otherwise_and_take_it_from_another_folder(tmp_
     names = {"margin-udist": "cub-udist", "margin-pads": "cub-pads"}
     describe(series, "baselines", arms=names, setting="Small images.")
     describe(more, "controls", arms={"pads": f"{series.name}/cub-pads", "random-actions": "chance"})
-    held = held_below(tmp_path, "cub200")
+    held = hold_below(tmp_path, "cub200")
     assert found_of(held, "margin loss: PADS above U-dist").words.startswith("+2.50 [")
     assert found_of(held, "the learned policy above random").words.startswith("+1.50 [")
     assert Evidence(tmp_path, "cub200").sources() == [
@@ -329,17 +329,17 @@ def describe(folder: Path, study: str, **more) -> None:
 def test_a_number_that_was_picked_on_the_test_split_is_marked_in_a_claim(tmp_path):
     folder = study_folder(tmp_path, "controls", "cub200", {"pads": [0.6, 0.61], "random-actions": [0.5, 0.52]})
     (folder / "pads.json").write_text(json.dumps({"data": {"paper_protocol": True}}))
-    held = held_below(tmp_path, "cub200")
+    held = hold_below(tmp_path, "cub200")
     assert found_of(held, "the learned policy").words.endswith("n = 2, test-selected")
     (folder / "pads.json").write_text(json.dumps({"data": {"paper_protocol": False}}))
-    assert found_of(held_below(tmp_path, "cub200"), "the learned policy").words.endswith("n = 2")
+    assert found_of(hold_below(tmp_path, "cub200"), "the learned policy").words.endswith("n = 2")
 
 
 def test_the_progression_is_read_from_the_evidence_where_the_runs_are_gone(tmp_path):
     folder = study_folder(tmp_path, "controls", "cub200", {"pads": [0.6, 0.6]})
     lines = ["recipe,seed,perplexity", *(f"pads,{seed},{width}" for seed in (0, 1) for width in (9, 3, 2 + 4 * seed))]
     (folder / "adaptations.csv").write_text("\n".join([*lines, "other,0,1"]) + "\n")
-    found = found_of(held_below(tmp_path, "cub200"), "p first peaks")
+    found = found_of(hold_below(tmp_path, "cub200"), "p first peaks")
     assert found == ("bins in use 9.0, 3.0, 4.0; so in 1 of 2 runs", "does not hold")
 
 
@@ -353,28 +353,28 @@ def test_the_time_per_step_and_the_progression_are_read_from_the_runs(tmp_path):
             (run / "timing.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
             events = [{"event": "adaptation", "perplexity": width} for width in widths]
             (run / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
-    held = held_below(tmp_path, "cub200")
+    held = hold_below(tmp_path, "cub200")
     assert found_of(held, "at M = 30 an epoch") == ("+10% time per step", "holds")
     assert found_of(held, "p first peaks") == ("bins in use 9.0, 3.0, 2.0; so in 0 of 2 runs", "does not hold")
 
 
 def test_a_comparison_with_published_numbers_is_for_their_data_set_alone(tmp_path):
     study_folder(tmp_path, "baselines", "emoji", {"margin-pads": [0.7, 0.7, 0.7]})
-    assert found_of(held_below(tmp_path, "emoji"), "CUB: above all") is NOT_RUN
+    assert found_of(hold_below(tmp_path, "emoji"), "CUB: above all") is NOT_RUN
     study_folder(tmp_path, "baselines", "cub200", {"margin-pads": [0.67, 0.68, 0.69]})
-    assert found_of(held_below(tmp_path, "cub200"), "CUB: above all").words.startswith("+1.70")
+    assert found_of(hold_below(tmp_path, "cub200"), "CUB: above all").words.startswith("+1.70")
 
 
 def test_claims_without_any_study_say_what_to_run(tmp_path):
     with pytest.raises(UserError, match=r"no study of emoji .* `pads study controls --recipe-base emoji`"):
-        held_below(tmp_path, "emoji")
+        hold_below(tmp_path, "emoji")
 
 
 def test_every_claim_names_arms_that_exist(tmp_path):
     """A study with every arm leaves no claim about it unanswered, but those that read the run folders."""
     for name, study in STUDIES.items():
         study_folder(tmp_path, name, "cub200", {arm.name: [0.5, 0.6, 0.7] for arm in study.arms})
-    missing = [claim.says for claim, found in held_below(tmp_path, "cub200") if found is NOT_RUN]
+    missing = [claim.says for claim, found in hold_below(tmp_path, "cub200") if found is NOT_RUN]
     assert missing == [
         "at M = 30 an epoch takes less than 20 % more time",
         "p first peaks on few bins, then becomes wider",

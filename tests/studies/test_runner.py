@@ -17,7 +17,7 @@ from pads.losses import LOSSES, MarginLoss
 from pads.networks import BACKBONES
 from pads.runs import RunFolder
 from pads.studies import Arm, Needs, Study, engines, pads, run_study, udist
-from pads.studies.arms import fixed_policy, same_positives, static
+from pads.studies.arms import freeze_policy, same_positives, static
 from pads.studies.plan import Plan
 from pads.studies.runner import TUNING_SEED, source_commit
 from pads.studies.seeds import read_rows
@@ -151,16 +151,16 @@ def test_bad_input_is_one_sentence_and_leaves_nothing_behind(quick, wrong, messa
 def test_own_images_start_from_weights_in_settings_that_suit_these(quick, tmp_path):
     """Their backbone and small steps for every arm; what is set stays set, and a benchmark's base expects weights anyway."""
 
-    def chosen(config):
+    def list_choices(config):
         return config.network.backbone, config.network.frozen_batch_norm, config.optimiser.learning_rate
 
     weights = tmp_path / "weights.pth"
     torch.save(BACKBONES["resnet18"]().state_dict(), weights)
     plan = Plan(TWO, tmp_path / "plan", "folder", weights=str(weights))
-    assert {chosen(plan.config(arm, 0)) for arm in TWO.arms} == {("resnet18", True, 3e-5)}
-    assert chosen(replace(plan, weights=None).example) == ("small", False, 1e-3)
+    assert {list_choices(plan.config(arm, 0)) for arm in TWO.arms} == {("resnet18", True, 3e-5)}
+    assert list_choices(replace(plan, weights=None).example) == ("small", False, 1e-3)
     given = replace(plan, settings=("network.backbone=resnet34", "optimiser.learning_rate=1e-4"))
-    assert chosen(given.example) == ("resnet34", True, 1e-4)
+    assert list_choices(given.example) == ("resnet34", True, 1e-4)
     assert replace(plan, base="cub200").example.network == replace(
         replace(plan, base="cub200", weights=None).example.network, weights=str(weights)
     )
@@ -177,9 +177,9 @@ def test_a_study_that_does_not_exist_is_refused_with_the_nearest():
 
 
 def test_two_processes_cannot_run_the_same_study(quick):
-    from pads.studies.runner import locked
+    from pads.studies.runner import lock
 
-    with locked(quick["out"]), pytest.raises(UserError, match="another process runs a study"):
+    with lock(quick["out"]), pytest.raises(UserError, match="another process runs a study"):
         run_study(TWO, **quick)
 
 
@@ -235,7 +235,7 @@ class FailingLoss(MarginLoss):
 def test_an_arm_that_fails_does_not_lose_the_others_and_is_tried_again(quick, monkeypatch):
     monkeypatch.setitem(LOSSES, "failing", FailingLoss)
     monkeypatch.setattr(FailingLoss, "mend", False)
-    needs = Needs("failing", fixed_policy)
+    needs = Needs("failing", freeze_policy)
     study = replace(TWO, arms=(Arm("failing", failing), Arm("after", pads, needs=needs), *TWO.arms))
     result = run_study(study, **{**quick, "seeds": (0,)})
     assert runs_of(result) == [("udist", 0), ("pads", 0)]
@@ -306,11 +306,11 @@ def test_a_study_killed_in_the_middle_of_a_run_goes_on_and_ends_with_the_same_bi
         for name in ("events.jsonl", "metrics.json", "test_curve.jsonl"):
             assert (ours / name).read_bytes() == (theirs / name).read_bytes(), (arm, seed, name)
 
-    def measured(folder):
+    def read_figures(folder):
         rows = [{**row, "seconds": ""} for row in read_rows(folder / "seeds.csv")]
         return sorted(rows, key=lambda row: (row["seed"], row["recipe"]))
 
-    assert measured(quick["out"]) == measured(tmp_path / "whole")
+    assert read_figures(quick["out"]) == read_figures(tmp_path / "whole")
     resumed = {run.name for run in cut}
     for row in read_rows(quick["out"] / "seeds.csv"):
         assert bool(row["seconds"]) == (f"{row['recipe']}-{row['seed']}" not in resumed)

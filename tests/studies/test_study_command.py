@@ -9,7 +9,7 @@ from pads.cli import main
 from pads.config import Config
 from pads.losses import LOSSES, MarginLoss
 from pads.studies.engines import Job
-from pads.studies.progress import LiveDisplay, showing
+from pads.studies.progress import LiveDisplay, show_progress
 
 
 def run(capsys, *arguments):
@@ -82,7 +82,7 @@ def test_the_list_says_what_a_study_costs(capsys, tmp_path, monkeypatch):
 def test_the_live_display_has_a_bar_for_the_study_and_for_each_run_under_way():
     console = Console(file=io.StringIO(), force_terminal=True, width=100, force_interactive=True, highlight=False)
     job, other = (Job("pads", seed, Config(), None) for seed in (0, 1))
-    with showing(console=console) as show:
+    with show_progress(console=console) as show:
         assert isinstance(show, LiveDisplay)
         show.begin("controls", 4, 0)
         show(job, "decoding", 5, {"what": "training images", "total": 10})

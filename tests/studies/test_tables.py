@@ -13,7 +13,7 @@ from pads.config import Config, from_json, to_json, with_settings
 from pads.errors import UserError
 from pads.recipes import RECIPES
 from pads.studies import BASES, STUDIES
-from pads.studies.arms import base_config, fix_settings, pads_code, tuning, with_epochs
+from pads.studies.arms import base_config, fix_settings, list_candidates, pads_code, with_epochs
 from pads.studies.tables import COLUMNS
 
 every_study = pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
@@ -36,7 +36,7 @@ def test_every_arm_is_a_valid_config_on_every_base_and_survives_a_file(study, ba
         config = arm.change(base_config(base, scheduled=study.scheduled))
         check_config(config)
         assert from_json(to_json(config)) == config
-        for settings in tuning(arm, config):
+        for settings in list_candidates(arm, config):
             check_config(with_settings(config, settings))
 
 
@@ -61,7 +61,7 @@ def test_names_are_unique_and_can_be_names_of_files(study):
 def test_every_arm_has_the_same_budget_of_tuning(study):
     base = base_config("cub200", scheduled=study.scheduled)
     for arm in study.arms:
-        candidates = [tuple(settings) for settings in tuning(arm, arm.change(base))]
+        candidates = [tuple(settings) for settings in list_candidates(arm, arm.change(base))]
         assert len(set(candidates)) == 4
 
 

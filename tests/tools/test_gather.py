@@ -100,7 +100,7 @@ def test_no_path_of_the_machine_is_kept(tmp_path):
 
 
 def test_a_network_without_weights_stays_without(tmp_path):
-    assert json.loads(gather.without_paths('{"data": {"root": "x"}, "network": {"weights": null}}')) == {
+    assert json.loads(gather.drop_paths('{"data": {"root": "x"}, "network": {"weights": null}}')) == {
         "data": {"root": None},
         "network": {"weights": None},
     }
@@ -207,9 +207,11 @@ def test_what_is_finished_or_not_there_is_not_taken_for_cut(tmp_path, name):
 
 def test_a_pick_loses_what_the_best_of_the_common_epochs_has_more():
     test = {20: 0.60, 40: 0.63, 60: 0.61}
-    assert picks.lost({10: 0.99, 20: 0.5, 40: 0.6, 60: 0.7}, test) == pytest.approx(0.02)  # epoch 10 has no test figure
-    assert picks.lost({20: 0.5, 40: 0.7, 60: 0.7}, test) == 0  # of equals the first, as training keeps it
-    assert picks.lost({20: 0.7, 40: 0.7, 60: 0.7}, test) == pytest.approx(0.03)
+    assert picks.measure_lost({10: 0.99, 20: 0.5, 40: 0.6, 60: 0.7}, test) == pytest.approx(
+        0.02
+    )  # epoch 10 has no test figure
+    assert picks.measure_lost({20: 0.5, 40: 0.7, 60: 0.7}, test) == 0  # of equals the first, as training keeps it
+    assert picks.measure_lost({20: 0.7, 40: 0.7, 60: 0.7}, test) == pytest.approx(0.03)
 
 
 @pytest.fixture

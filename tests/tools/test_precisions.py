@@ -35,7 +35,7 @@ def run(noisy_photos, tmp_path_factory):
 
 def test_the_figures_of_a_run_in_its_own_precision_are_its_own(run, load_tool):
     tool = load_tool("precisions")
-    found = list(tool.measured([run.path, run.path]))
+    found = list(tool.measure_runs([run.path, run.path]))
     assert [precision for _, precision, _ in found] == ["float32", "float32", "tf32", "tf32", "bfloat16", "bfloat16"]
     own = run.metrics["test"]["trained"]
     for path, precision, figures in found:

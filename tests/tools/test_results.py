@@ -84,7 +84,7 @@ def write_folder(path, points, on_test=(), claim=None):
 
 def test_a_row_has_the_paired_seeds_the_difference_what_it_reads_and_who_picked_the_epoch(tool, made_up):
     link = "[two seeds](results/made-up/)"
-    assert tool.shown_rows(made_up) == [
+    assert tool.make_rows(made_up) == [
         [
             link,
             "ours less theirs",

@@ -187,8 +187,8 @@ def pads_code(base: Config) -> Config:
     return with_pads(replace(base, loss=pads_margin(base)), "code")
 
 
-def changed(change: Change, **fields: Any) -> Change:
-    """The change, then these fields of the config."""
+def with_fields(change: Change, **fields: Any) -> Change:
+    """Add these fields of the config to a change."""
     return lambda base: replace(change(base), **fields)
 
 
@@ -205,29 +205,26 @@ def with_bins(**options: Any) -> Change:
     return with_options(bins={**PAPER_BINS, **options})
 
 
+def with_part(change: Change, part: str, **fields: Any) -> Change:
+    """Add these fields of one part of the config, such as its data, to a change."""
+
+    def replace_part(base: Config) -> Config:
+        config = change(base)
+        return replace(config, **{part: replace(getattr(config, part), **fields)})
+
+    return replace_part
+
+
 def control(name: str) -> Change:
     """PADS under one of its controls, which takes the same options."""
-
-    def change(base: Config) -> Config:
-        config = pads(base)
-        return replace(config, curriculum=replace(config.curriculum, name=name))
-
-    return change
-
-
-def with_data(change: Change, **fields: Any) -> Change:
-    def changed_data(base: Config) -> Config:
-        config = change(base)
-        return replace(config, data=replace(config.data, **fields))
-
-    return changed_data
+    return with_part(pads, "curriculum", name=name)
 
 
 # -- what is taken from another run -------------------------------------------------------------------------------------
 
 
-def fixed_policy(config: Config, run: Path) -> Config:
-    """Its trained policy, which learns no more."""
+def freeze_policy(config: Config, run: Path) -> Config:
+    """Take the trained policy of a run, which learns no more."""
     return with_curriculum_options(config, policy=str(run), freeze=True)
 
 
@@ -247,7 +244,8 @@ def same_positives(config: Config, run: Path) -> Config:
 # -- what --tune tries: four settings for every arm ---------------------------------------------------------------------
 
 
-def tuning(arm: Arm, config: Config) -> Sequence[Sequence[str]]:
+def list_candidates(arm: Arm, config: Config) -> Sequence[Sequence[str]]:
+    """List the settings that --tune tries for an arm."""
     usual = tune_frequency if is_adaptive(config) else tune_rate
     return (arm.tune or TUNING.get(config.curriculum.name, usual))(config)
 

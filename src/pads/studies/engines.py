@@ -99,7 +99,7 @@ def attempt(job: Job, watch: Watch) -> Outcome:
 def execute(job: Job, watch: Watch) -> float | None:
     """The seconds of a run from its start to its end, None if it was begun before."""
     is_begun = (job.path / "config.json").exists()
-    config = continued(job) if is_begun else job.config
+    config = resume_config(job) if is_begun else job.config
     check(config)
     views = deal_roles(config, images_of(config.data, pick_device(config.device), watch), watch)
     if not is_begun:
@@ -116,8 +116,8 @@ def execute(job: Job, watch: Watch) -> float | None:
     return None if is_begun else time.perf_counter() - started
 
 
-def continued(job: Job) -> Config:
-    """The config that a run was begun with; where images and weights are may have changed since."""
+def resume_config(job: Job) -> Config:
+    """Return the config that a run was begun with; where images and weights are may have changed since."""
     begun = RunFolder.open(job.path).config
     return replace(
         begun,

@@ -54,7 +54,7 @@ class Plan:
             return fix_settings(with_settings(config, settings))
         given = with_settings(AutoConfig(config, frozenset({"network.backbone"})), settings)
         if isinstance(given, AutoConfig) and "network.backbone" in given.auto:
-            given = with_settings(given, [f"network.backbone={made_for(self.weights)}"])
+            given = with_settings(given, [f"network.backbone={find_backbone(self.weights)}"])
         return fix_settings(given)
 
     @property
@@ -65,8 +65,8 @@ class Plan:
     def path(self, key: Key) -> Path:
         return self.out / "runs" / f"{key[0]}-{key[1]}"
 
-    def needed(self, key: Key) -> Key | None:
-        """The run that this one takes something from."""
+    def find_needed(self, key: Key) -> Key | None:
+        """Find the run that this one takes something from."""
         needs = self.study.arm(key[0]).needs
         if needs is None:
             return None
@@ -80,7 +80,7 @@ class Plan:
 
     def job(self, key: Key) -> Job:
         arm = self.study.arm(key[0])
-        config, needed = self.config(arm, key[1]), self.needed(key)
+        config, needed = self.config(arm, key[1]), self.find_needed(key)
         if arm.needs is not None and needed is not None:
             config = arm.needs.use(config, self.path(needed).resolve())
         return Job(*key, config, self.path(key))
@@ -90,7 +90,7 @@ class Plan:
         keys: dict[Key, None] = {}
 
         def add(key: Key) -> None:
-            needed = self.needed(key)
+            needed = self.find_needed(key)
             if needed is not None:
                 add(needed)
             keys[key] = None
@@ -102,8 +102,8 @@ class Plan:
 
 
 @functools.cache
-def made_for(weights: str) -> str:
-    """The backbone of a file of weights; a download is ResNet-50's."""
+def find_backbone(weights: str) -> str:
+    """Find the backbone of a file of weights; a download is ResNet-50's."""
     return "resnet50" if weights in DOWNLOADED else backbone_of(find_weights(weights, "resnet50"))
 
 

@@ -106,7 +106,7 @@ class Share(ProgressColumn):
 
 
 @contextmanager
-def showing(*, plain: bool = False, console: Console | None = None) -> Iterator[Display]:
+def show_progress(*, plain: bool = False, console: Console | None = None) -> Iterator[Display]:
     console = console or make_console()
     if plain or not is_live(console):
         yield Display(console)

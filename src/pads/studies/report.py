@@ -83,8 +83,8 @@ def lines_of(result: Result) -> list[Line]:
     return lines
 
 
-def published_rows(result: Result) -> Mapping[str, Figures]:
-    """What the paper's table has besides."""
+def list_published(result: Result) -> Mapping[str, Figures]:
+    """List the rows of the paper's table that are not trained here."""
     return result.plan.study.published.get(data_of(result), {})
 
 
@@ -105,8 +105,8 @@ def to_reference(line: Line, lines: Sequence[Line], result: Result, when: str, m
     return paired_difference(line.values(when, metric), reference.values(when, metric))
 
 
-def measured(lines: Sequence[Line]) -> list[str]:
-    """The kinds of epochs that there are figures of."""
+def list_kinds(lines: Sequence[Line]) -> list[str]:
+    """List the kinds of epochs that there are figures of."""
     return [when for when in WHEN if any(line.values(when, "recall@1") for line in lines)]
 
 
@@ -137,7 +137,7 @@ def table_rows(result: Result, when: str, metrics: Sequence[str]) -> list[list[s
                 *(*paper_cells(line.paper, metrics), seconds),
             ]
         )
-    for name, paper in published_rows(result).items():
+    for name, paper in list_published(result).items():
         rows.append([f"{name} (published)", "", *[""] * (len(metrics) + 2), *paper_cells(paper, metrics), ""])
     return rows
 
@@ -146,8 +146,8 @@ def paper_cells(paper: Figures, metrics: Sequence[str]) -> list[str]:
     return [f"{paper[metric]:.1f}" if metric in paper else "" for metric in metrics if metric != "map@r"]
 
 
-def used_columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    """Those with anything in them."""
+def find_used_columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """Find the columns with anything in them."""
     return [column for column, _ in enumerate(heads) if any(row[column] for row in rows)]
 
 
@@ -160,10 +160,10 @@ def notes_of(result: Result) -> list[str]:
         notes.append(f"{seeds} where the protocol asks for five: a demonstration, not a claim.")
     notes.append(
         "Percentages, mean ± standard deviation over seeds; intervals are Student's t at 95 %; differences are of R@1, "
-        f"paired by seed. The selected epoch is picked on {picked_on(result)}; the best test epoch is what a choice on "
+        f"paired by seed. The selected epoch is picked on {describe_selection(result)}; the best test epoch is what a choice on "
         "the test split would have given, as the authors' code makes it."
     )
-    if any(line.paper for line in lines_of(result)) or published_rows(result):
+    if any(line.paper for line in lines_of(result)) or list_published(result):
         notes.append("The paper's figures come without a number of seeds or a spread.")
     if plan.study.name != "controls" and any("pads" in arm.name or arm.paper for arm in plan.asked):
         notes.append("The control arms of PADS are a study of their own: `pads study controls`.")
@@ -182,7 +182,7 @@ def notes_of(result: Result) -> list[str]:
     return notes
 
 
-def picked_on(result: Result) -> str:
+def describe_selection(result: Result) -> str:
     """Return the split that picked the selected epochs, with the arms that are an exception."""
     lines = lines_of(result)
     on_test = [line.arm for line in lines if line.selects_on_test]
@@ -212,9 +212,9 @@ def markdown(result: Result) -> str:
     text = f"# {plan.study.name}: {plan.study.title}\n\nBase: `{plan.base}`"
     text += f", {counted(plan.example.num_epochs, 'epoch', 'epochs')}, seeds {', '.join(map(str, plan.seeds))}"
     text += (f", with {', '.join(f'`{setting}`' for setting in plan.settings)}" if plan.settings else "") + ".\n"
-    for when in measured(lines_of(result)):
+    for when in list_kinds(lines_of(result)):
         heads, rows = table_heads(result, metrics), table_rows(result, when, metrics)
-        used = used_columns(heads, rows)
+        used = find_used_columns(heads, rows)
         text += f"\n**{WHEN[when]}**\n\n| " + " | ".join(heads[column] for column in used) + " |\n"
         text += "|---" * len(used) + "|\n"
         for row in rows:
@@ -228,7 +228,7 @@ def as_csv(result: Result) -> str:
     writer = csv.writer(text)
     writer.writerow(CSV_COLUMNS)
     for line in lines:
-        for when in measured(lines):
+        for when in list_kinds(lines):
             for metric in [*metrics_of(result), "r-precision"]:
                 found = estimate(list(line.values(when, metric).values()))
                 to = to_reference(line, lines, result, when, metric)
@@ -243,9 +243,9 @@ def latex(result: Result) -> str:
     """A tabular for each kind of epoch; needs the package booktabs."""
     metrics = metrics_of(result)
     text = f"% {result.plan.study.name}: {result.plan.study.title}\n"
-    for when in measured(lines_of(result)):
+    for when in list_kinds(lines_of(result)):
         heads, rows = table_heads(result, metrics), table_rows(result, when, metrics)
-        used = used_columns(heads, rows)
+        used = find_used_columns(heads, rows)
         text += f"% {WHEN[when]}\n\\begin{{tabular}}{{l{'r' * (len(used) - 1)}}}\n\\toprule\n"
         text += " & ".join(latex_text(heads[column]) for column in used) + " \\\\\n\\midrule\n"
         for row in rows:
@@ -333,7 +333,7 @@ def terminal_table(result: Result, left_out: Sequence[str]) -> Table:
         compared = difference(to_reference(line, lines, result, "selected"))
         cells = [str(recall.n), figures[0], interval(recall), compared, *figures[1:], paper, seconds]
         rows.append([line.words("selected"), *cells])
-    kept = [column for column in used_columns(heads, rows) if heads[column] not in left_out]
+    kept = [column for column in find_used_columns(heads, rows) if heads[column] not in left_out]
     for column in kept:
         table.add_column(heads[column], justify="right" if column else "left", no_wrap=True)
     for line, row in zip(lines, rows, strict=True):

@@ -30,12 +30,12 @@ from pads.display import print_notes
 from pads.errors import UserError
 from pads.runs import RunFolder
 from pads.runs.checkpoint import cannot_write, write_atomically
-from pads.studies.arms import Arm, Change, Study, fix_settings, tuning
+from pads.studies.arms import Arm, Change, Study, fix_settings, list_candidates
 from pads.studies.engines import ENGINES, Job, Outcome, Tell, run_all
 from pads.studies.plan import DEFAULT_SEEDS, Key, Plan, Result
-from pads.studies.progress import Display, showing
+from pads.studies.progress import Display, show_progress
 from pads.studies.report import write_report
-from pads.studies.seeds import append_row, finished, read_rows, row_of
+from pads.studies.seeds import append_row, read_finished, read_rows, row_of
 from pads.studies.tables import STUDIES
 
 PRETRAINED = ("cub200", "cars196", "sop")
@@ -51,7 +51,7 @@ class Runs:
 
     def __init__(self, plan: Plan, tell: Tell, commit: str) -> None:
         self.plan, self.tell, self.commit = plan, tell, commit
-        rows = finished(plan.out / "seeds.csv")
+        rows = read_finished(plan.out / "seeds.csv")
         self.done = {key for key in plan.runs() if key in rows}
         self.left = [key for key in plan.runs() if key not in self.done]
         self.total = len(self.left)
@@ -59,7 +59,7 @@ class Runs:
 
     def next(self) -> Job | None:
         for key in list(self.left):
-            needed = self.plan.needed(key)
+            needed = self.plan.find_needed(key)
             if needed in self.failures:
                 self.left.remove(key)
                 self.fail(key, f"it needs {needed[0]}-{needed[1]}, which failed.")
@@ -134,7 +134,7 @@ def run_study(
     check_engine(**engine_options)  # type: ignore[arg-type]
     commit = source_commit() if commit is None else commit
     check_plan(plan, tune)
-    with locked(plan.out), showing(plain=plain) as show:
+    with lock(plan.out), show_progress(plain=plain) as show:
         if tune:
             pick_settings(plan, show, commit, engine_options)
         plan = replace(plan, tuned=read_tuned(plan.out))
@@ -147,7 +147,7 @@ def run_study(
             print_notes(
                 ["every run starts from random weights; the paper's start from ImageNet: --weights FILE."], show.console
             )
-        with saying_how_to_go_on():
+        with say_how_to_go_on():
             run_all(runs, show, **engine_options)  # type: ignore[arg-type]
     if drop_checkpoints:
         drop_unneeded(plan, runs.done)
@@ -188,7 +188,7 @@ def check_plan(plan: Plan, tune: bool) -> None:
             raise UserError(
                 f"these settings make the arms {same} and {arm.name} the same: leave out the --set of what they differ in."
             )
-    if set(plan.runs()) - finished(plan.out / "seeds.csv"):
+    if set(plan.runs()) - read_finished(plan.out / "seeds.csv"):
         read_data(plan.example.data)  # images that are not there would fail every run
 
 
@@ -199,7 +199,7 @@ def check_same(plan: Plan) -> None:
         before = from_json(path.read_text()) if path.exists() else None
         if before is not None and before != config and has_runs(plan, name):
             raise UserError(
-                f"{plan.out} holds {name} with other settings ({listed_differences(before, config)}): "
+                f"{plan.out} holds {name} with other settings ({list_differences(before, config)}): "
                 "give the same ones, or another --out."
             )
         write_atomically(path, to_json(config))
@@ -223,7 +223,7 @@ def public_config(plan: Plan, arm: Arm) -> Config:
     )
 
 
-def listed_differences(before: Config, now: Config) -> str:
+def list_differences(before: Config, now: Config) -> str:
     old, new = flat(to_dict(before)), flat(to_dict(now))
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     words = [f"{key} was {json.dumps(old.get(key))}, now {json.dumps(new.get(key))}" for key in keys[:2]]
@@ -238,8 +238,8 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 @contextmanager
-def locked(out: Path) -> Iterator[None]:
-    """One process at a time writes into a study's folder."""
+def lock(out: Path) -> Iterator[None]:
+    """Let one process at a time write into a study's folder."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -253,7 +253,7 @@ def locked(out: Path) -> Iterator[None]:
 
 
 @contextmanager
-def saying_how_to_go_on() -> Iterator[None]:
+def say_how_to_go_on() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as interrupt:
@@ -271,7 +271,9 @@ def pick_settings(plan: Plan, show: Display, commit: str, engine_options: Mappin
     """
     tuned = read_tuned(plan.out)
     arms = [plan.study.arm(name) for name in dict.fromkeys(name for name, _ in plan.runs())]
-    wanted = {arm.name: tuning(arm, plan.config(arm, 0)) for arm in arms if not arm.needs and arm.name not in tuned}
+    wanted = {
+        arm.name: list_candidates(arm, plan.config(arm, 0)) for arm in arms if not arm.needs and arm.name not in tuned
+    }
     candidates = {
         f"{name}@{number}": (name, settings)
         for name, options in wanted.items()
@@ -283,15 +285,16 @@ def pick_settings(plan: Plan, show: Display, commit: str, engine_options: Mappin
         if has_runs(plan, name):
             raise UserError(f"{plan.out} holds runs of {name} that were not tuned: give another --out with --tune.")
     trials = tuple(
-        Arm(trial, tried(plan.study.arm(name).change, settings)) for trial, (name, settings) in candidates.items()
+        Arm(trial, add_settings(plan.study.arm(name).change, settings))
+        for trial, (name, settings) in candidates.items()
     )
     study = replace(plan.study, name=f"{plan.study.name} (tuning)", arms=trials, reference=trials[0].name)
     tuning_plan = replace(plan, study=study, out=plan.out / "tuning", seeds=(TUNING_SEED,), arms=())
-    with locked(tuning_plan.out):
+    with lock(tuning_plan.out):
         check_same(tuning_plan)
         runs = Runs(tuning_plan, show, commit)
         show.begin(study.name, runs.total, len(runs.done))
-        with saying_how_to_go_on():
+        with say_how_to_go_on():
             run_all(runs, show, **engine_options)
     if runs.failures:
         (trial, _), error = next(iter(runs.failures.items()))
@@ -307,7 +310,7 @@ def pick_settings(plan: Plan, show: Display, commit: str, engine_options: Mappin
     write_atomically(plan.out / "tuned.json", json.dumps(tuned, indent=2) + "\n")
 
 
-def tried(change: Change, settings: Sequence[str]) -> Change:
+def add_settings(change: Change, settings: Sequence[str]) -> Change:
     return lambda base: fix_settings(with_settings(change(base), settings))
 
 

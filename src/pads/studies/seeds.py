@@ -54,7 +54,8 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def finished(path: Path) -> set[tuple[str, int]]:
+def read_finished(path: Path) -> set[tuple[str, int]]:
+    """Read which runs, by arm and seed, have a row."""
     return {(row["recipe"], int(row["seed"])) for row in read_rows(path)}
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 from pads.config import Config, Network, Part, Sampling
 from pads.recipes import CODE_BINS, PACED, PAPER_BINS, with_pads
@@ -18,9 +17,8 @@ from pads.studies.arms import (
     Figures,
     Needs,
     Study,
-    changed,
     control,
-    fixed_policy,
+    freeze_policy,
     margin,
     of_run,
     pads,
@@ -31,8 +29,9 @@ from pads.studies.arms import (
     tune_rate,
     udist,
     with_bins,
-    with_data,
+    with_fields,
     with_options,
+    with_part,
 )
 
 COLUMNS = {
@@ -43,11 +42,11 @@ COLUMNS = {
 """Of the paper's large tables. (Table 2 heads those of SOP R@2 and R@4; its numbers are those of R@10 and R@100.)"""
 
 
-def published(**rows: str) -> dict[str, Figures]:
-    """The numbers of a row as they are printed, by data set; a dash for none."""
+def parse_row(*rows: str) -> dict[str, Figures]:
+    """Read the numbers of a row as they are printed, for CUB, CARS and SOP in this order; a dash for none."""
     return {
         data: {name: float(cell) for name, cell in zip(COLUMNS[data], row.split(), strict=True) if cell != "-"}
-        for data, row in rows.items()
+        for data, row in zip(COLUMNS, rows, strict=False)
     }
 
 
@@ -67,8 +66,14 @@ def by_data(rows: Mapping[str, Mapping[str, Figures]]) -> dict[str, dict[str, Fi
 
 # -- Tables 1 and 2 -----------------------------------------------------------------------------------------------------
 
-PADS_ROW = published(cub200="67.3 78.0 85.9 69.9", cars196="83.5 89.7 93.8 68.8", sop="76.5 89.0 95.4 89.9")
-UDIST_ROW = published(cub200="63.5 74.9 84.4 68.1", cars196="80.1 87.4 91.9 67.6", sop="74.6 87.5 94.2 90.7")
+TABLE_1 = {
+    "margin-udist": parse_row("63.5 74.9 84.4 68.1", "80.1 87.4 91.9 67.6", "74.6 87.5 94.2 90.7"),
+    "margin-udist-0.6": parse_row("63.0 74.3 83.0 66.9", "79.7 87.0 91.8 67.1", "73.5 87.2 93.9 89.3"),
+    "margin-pads": parse_row("67.3 78.0 85.9 69.9", "83.5 89.7 93.8 68.8", "76.5 89.0 95.4 89.9"),
+    "triplet-semihard": parse_row("60.6 72.3 82.1 65.5", "71.9 81.5 88.5 64.1", "73.5 87.5 94.9 89.2"),
+    "triplet-udist": parse_row("62.2 73.2 82.8 66.3", "78.0 85.6 91.4 65.7", "73.9 87.7 94.5 89.3"),
+    "triplet-pads": parse_row("64.0 75.5 84.3 67.8", "79.9 87.5 92.3 67.1", "74.8 88.2 95.0 89.5"),
+}
 
 
 def triplet_pads(base: Config) -> Config:
@@ -79,41 +84,21 @@ BASELINES = Study(
     "baselines",
     "static samplers and PADS under margin and triplet loss (Table 1)",
     (
-        Arm("margin-udist", udist, UDIST_ROW),
-        Arm(
-            "margin-udist-0.6",
-            static("distance-weighted", margin(0.6)),
-            published(cub200="63.0 74.3 83.0 66.9", cars196="79.7 87.0 91.8 67.1", sop="73.5 87.2 93.9 89.3"),
-        ),
-        Arm("margin-pads", pads, PADS_ROW),
+        Arm("margin-udist", udist, TABLE_1["margin-udist"]),
+        Arm("margin-udist-0.6", static("distance-weighted", margin(0.6)), TABLE_1["margin-udist-0.6"]),
+        Arm("margin-pads", pads, TABLE_1["margin-pads"]),
         Arm("margin-pads-code", pads_code),
-        Arm(
-            "triplet-semihard",
-            static("semihard", Part("triplet")),
-            published(cub200="60.6 72.3 82.1 65.5", cars196="71.9 81.5 88.5 64.1", sop="73.5 87.5 94.9 89.2"),
-        ),
-        Arm(
-            "triplet-udist",
-            static("distance-weighted", Part("triplet")),
-            published(cub200="62.2 73.2 82.8 66.3", cars196="78.0 85.6 91.4 65.7", sop="73.9 87.7 94.5 89.3"),
-        ),
-        Arm(
-            "triplet-pads",
-            triplet_pads,
-            published(cub200="64.0 75.5 84.3 67.8", cars196="79.9 87.5 92.3 67.1", sop="74.8 88.2 95.0 89.5"),
-        ),
+        Arm("triplet-semihard", static("semihard", Part("triplet")), TABLE_1["triplet-semihard"]),
+        Arm("triplet-udist", static("distance-weighted", Part("triplet")), TABLE_1["triplet-udist"]),
+        Arm("triplet-pads", triplet_pads, TABLE_1["triplet-pads"]),
         Arm("triplet-hard", static("hard", Part("triplet"))),
     ),
     reference="margin-udist",
     scheduled=True,
     published=by_data(
         {
-            "margin-udist (orig)": published(
-                cub200="63.6 74.4 83.1 69.0", cars196="79.6 86.5 90.1 69.1", sop="72.7 86.2 93.8 90.7"
-            ),
-            "triplet-semihard (orig)": published(
-                cub200="42.6 55.0 66.4 55.4", cars196="51.5 63.8 73.5 53.4", sop="66.7 82.4 91.9 89.5"
-            ),
+            "margin-udist (orig)": parse_row("63.6 74.4 83.1 69.0", "79.6 86.5 90.1 69.1", "72.7 86.2 93.8 90.7"),
+            "triplet-semihard (orig)": parse_row("42.6 55.0 66.4 55.4", "51.5 63.8 73.5 53.4", "66.7 82.4 91.9 89.5"),
         }
     ),
     bases=("cub200", "cars196", "sop"),
@@ -129,15 +114,15 @@ def literature(loss: str, **options: object) -> Change:
 
     Their number changes from step to step, so that there is no CUDA graph to replay.
     """
-    return changed(static("random", Part(f"pml:{loss}", {**options, "triplets": "all"})), compiled=False)
+    return with_fields(static("random", Part(f"pml:{loss}", {**options, "triplets": "all"})), compiled=False)
 
 
 STATE_OF_THE_ART = Study(
     "state-of-the-art",
     "PADS beside the losses of the related work, trained here (pytorch-metric-learning), and the published rows (Table 2)",
     (
-        Arm("margin-udist", udist, UDIST_ROW),
-        Arm("margin-pads", pads, PADS_ROW),
+        Arm("margin-udist", udist, TABLE_1["margin-udist"]),
+        Arm("margin-pads", pads, TABLE_1["margin-pads"]),
         Arm("contrastive", literature("ContrastiveLoss", pos_margin=0.0, neg_margin=0.5)),
         Arm("lifted-structure", literature("LiftedStructureLoss")),
         Arm("n-pairs", literature("NPairsLoss")),
@@ -151,35 +136,19 @@ STATE_OF_THE_ART = Study(
     scheduled=True,
     published=by_data(
         {
-            "HTG, 512": published(cub200="59.5 71.8 81.3 -", cars196="76.5 84.7 90.4 -"),
-            "HDML, 512": published(
-                cub200="53.7 65.7 76.7 62.6", cars196="79.1 87.1 92.1 69.7", sop="68.7 83.2 92.4 89.3"
-            ),
-            "HTL, 512": published(cub200="57.1 68.8 78.7 -", cars196="81.4 88.0 92.7 -", sop="74.8 88.3 94.8 -"),
-            "DVML, 512": published(
-                cub200="52.7 65.1 75.5 61.4", cars196="82.0 88.4 93.3 67.6", sop="70.2 85.2 93.8 90.8"
-            ),
-            "A-BIER, 512": published(cub200="57.5 68.7 78.3 -", cars196="82.0 89.0 93.2 -", sop="74.2 86.9 94.0 -"),
-            "MIC, 128": published(
-                cub200="66.1 76.8 85.6 69.7", cars196="82.6 89.1 93.2 68.4", sop="77.2 89.4 95.6 90.0"
-            ),
-            "D&C, 128": published(
-                cub200="65.9 76.6 84.4 69.6", cars196="84.6 90.7 94.1 70.3", sop="75.9 88.4 94.9 90.2"
-            ),
-            "Margin, 128": published(
-                cub200="63.6 74.4 83.1 69.0", cars196="79.6 86.5 90.1 69.1", sop="72.7 86.2 93.8 90.8"
-            ),
-            "HORDE + contrastive, 512": published(cub200="66.3 76.7 84.7 -", cars196="83.9 90.3 94.1 -"),
-            "SOFT-TRIPLE, 512": published(
-                cub200="65.4 76.4 84.5 -", cars196="84.5 90.7 94.5 70.1", sop="78.3 90.3 95.9 92.0"
-            ),
-            "Rank (ensemble), 1536": published(
-                cub200="61.3 72.7 82.7 66.1", cars196="82.1 89.3 93.7 71.8", sop="79.8 91.3 96.3 90.4"
-            ),
-            "DREML (ensemble), 9216": published(cub200="63.9 75.0 83.1 67.8", cars196="86.0 91.7 95.0 76.4"),
-            "ABE (ensemble), 512": published(
-                cub200="60.6 71.5 79.8 -", cars196="85.2 90.5 94.0 -", sop="76.3 88.4 94.8 -"
-            ),
+            "HTG, 512": parse_row("59.5 71.8 81.3 -", "76.5 84.7 90.4 -"),
+            "HDML, 512": parse_row("53.7 65.7 76.7 62.6", "79.1 87.1 92.1 69.7", "68.7 83.2 92.4 89.3"),
+            "HTL, 512": parse_row("57.1 68.8 78.7 -", "81.4 88.0 92.7 -", "74.8 88.3 94.8 -"),
+            "DVML, 512": parse_row("52.7 65.1 75.5 61.4", "82.0 88.4 93.3 67.6", "70.2 85.2 93.8 90.8"),
+            "A-BIER, 512": parse_row("57.5 68.7 78.3 -", "82.0 89.0 93.2 -", "74.2 86.9 94.0 -"),
+            "MIC, 128": parse_row("66.1 76.8 85.6 69.7", "82.6 89.1 93.2 68.4", "77.2 89.4 95.6 90.0"),
+            "D&C, 128": parse_row("65.9 76.6 84.4 69.6", "84.6 90.7 94.1 70.3", "75.9 88.4 94.9 90.2"),
+            "Margin, 128": parse_row("63.6 74.4 83.1 69.0", "79.6 86.5 90.1 69.1", "72.7 86.2 93.8 90.8"),
+            "HORDE + contrastive, 512": parse_row("66.3 76.7 84.7 -", "83.9 90.3 94.1 -"),
+            "SOFT-TRIPLE, 512": parse_row("65.4 76.4 84.5 -", "84.5 90.7 94.5 70.1", "78.3 90.3 95.9 92.0"),
+            "Rank (ensemble), 1536": parse_row("61.3 72.7 82.7 66.1", "82.1 89.3 93.7 71.8", "79.8 91.3 96.3 90.4"),
+            "DREML (ensemble), 9216": parse_row("63.9 75.0 83.1 67.8", "86.0 91.7 95.0 76.4"),
+            "ABE (ensemble), 512": parse_row("60.6 71.5 79.8 -", "85.2 90.5 94.0 -", "76.3 88.4 94.8 -"),
         }
     ),
     bases=("cub200", "cars196", "sop"),
@@ -198,9 +167,9 @@ TRANSFER = Study(
     "a trained policy, or the last distribution, fixed and used by another run (Table 3)",
     (
         Arm("reference", pads, on_cub(65.4)),
-        Arm("policy-other-init", pads, on_cub(64.3), Needs("reference", fixed_policy, "another")),
+        Arm("policy-other-init", pads, on_cub(64.3), Needs("reference", freeze_policy, "another")),
         Arm("last-p-other-init", pads, on_cub(59.0), Needs("reference", of_run("last distribution"), "another")),
-        Arm("policy-same-init", pads, on_cub(65.8), Needs("reference", fixed_policy)),
+        Arm("policy-same-init", pads, on_cub(65.8), Needs("reference", freeze_policy)),
         Arm("last-p-same-init", pads, on_cub(57.6), Needs("reference", of_run("last distribution"))),
     ),
     reference="reference",
@@ -214,17 +183,9 @@ CURRICULA = Study(
     "curricula",
     "fixed schedules of the distribution against the learned one (Table 4, Figure 5)",
     (
-        Arm("pads", pads, {"cub200": {"recall@1": 67.3, "nmi": 69.9}, "cars196": {"recall@1": 83.5, "nmi": 68.8}}),
-        Arm(
-            "linear",
-            static("linear", margin(1.2)),
-            {"cub200": {"recall@1": 59.1, "nmi": 63.1}, "cars196": {"recall@1": 72.2, "nmi": 64.0}},
-        ),
-        Arm(
-            "non-linear",
-            static("non-linear", margin(1.2)),
-            {"cub200": {"recall@1": 63.6, "nmi": 68.4}, "cars196": {"recall@1": 78.1, "nmi": 66.8}},
-        ),
+        Arm("pads", pads, parse_row("67.3 - - 69.9", "83.5 - - 68.8")),
+        Arm("linear", static("linear", margin(1.2)), parse_row("59.1 - - 63.1", "72.2 - - 64.0")),
+        Arm("non-linear", static("non-linear", margin(1.2)), parse_row("63.6 - - 68.4", "78.1 - - 66.8")),
     ),
     reference="pads",
     scheduled=True,
@@ -286,7 +247,7 @@ def with_inception(change: Change) -> Change:
     def inception(base: Config) -> Config:
         size = base.data.image_size
         enlarged = {} if size >= 32 else {"image_size": 32, "resize": 36, "store_size": max(36, base.data.store_size)}
-        return changed(with_data(change, **enlarged), network=INCEPTION)(base)
+        return with_fields(with_part(change, "data", **enlarged), network=INCEPTION)(base)
 
     return inception
 
@@ -295,16 +256,8 @@ INCEPTION_BN = Study(
     "inception-bn",
     "margin loss with U-dist and with PADS on Inception-BN, 512 dimensions (Table 6)",
     (
-        Arm(
-            "margin-udist",
-            with_inception(udist),
-            published(cub200="63.8 75.3 84.7 67.9", cars196="79.7 86.9 91.4 67.2"),
-        ),
-        Arm(
-            "margin-pads",
-            with_inception(pads),
-            published(cub200="66.6 77.2 85.6 68.5", cars196="81.7 88.3 93.0 68.2"),
-        ),
+        Arm("margin-udist", with_inception(udist), parse_row("63.8 75.3 84.7 67.9", "79.7 86.9 91.4 67.2")),
+        Arm("margin-pads", with_inception(pads), parse_row("66.6 77.2 85.6 68.5", "81.7 88.3 93.0 68.2")),
     ),
     reference="margin-udist",
     published={data: rows for data, rows in STATE_OF_THE_ART.published.items() if data != "sop"},  # the same rows again
@@ -312,12 +265,12 @@ INCEPTION_BN = Study(
 )
 
 
-def resampled(split: str) -> Change:
-    """Train and reward drawn anew after each third of the training: every 50 of 150 epochs."""
+def resample_reward(split: str) -> Change:
+    """Draw train and reward anew after each third of the training: every 50 of 150 epochs."""
 
     def change(base: Config) -> Config:
         every = max(1, round(base.num_epochs / 3))
-        return with_data(pads, reward_split=split, reward_resample_every=every)(base)
+        return with_part(pads, "data", reward_split=split, reward_resample_every=every)(base)
 
     return change
 
@@ -326,10 +279,10 @@ VALIDATION = Study(
     "validation",
     "the reward split: by class or per class, fixed or drawn anew every 50 epochs (Table 7)",
     (
-        Arm("by-class", with_data(pads, reward_split="by class"), on_cub(62.6, 67.7)),
-        Arm("per-class", with_data(pads, reward_split="per class"), on_cub(65.7, 69.2)),
-        Arm("by-class-resampled", resampled("by class"), on_cub(63.0, 67.8)),
-        Arm("per-class-resampled", resampled("per class"), on_cub(65.8, 69.6)),
+        Arm("by-class", with_part(pads, "data", reward_split="by class"), on_cub(62.6, 67.7)),
+        Arm("per-class", with_part(pads, "data", reward_split="per class"), on_cub(65.7, 69.2)),
+        Arm("by-class-resampled", resample_reward("by class"), on_cub(63.0, 67.8)),
+        Arm("per-class-resampled", resample_reward("per class"), on_cub(65.8, 69.6)),
     ),
     reference="per-class",
     notes=("Resampled: after every third of the training, which is 50 of 150 epochs.",),
@@ -374,17 +327,12 @@ FREQUENCY = Study(
     "M, the training steps between two adjustments (Table 9a)",
     (
         Arm("static", udist, on_cub(63.5, 68.1)),
-        *(
-            Arm(f"M-{steps}", changed(pads, adapt_every=steps), on_cub(recall, nmi), tune=tune_rate)
-            for steps, recall, nmi in (
-                (10, 64.4, 68.3),
-                (30, 65.7, 69.2),
-                (50, 65.4, 69.2),
-                (70, 65.2, 68.9),
-                (100, 65.1, 69.0),
-            )
-        ),
-        Arm("M-infinity", changed(pads, adapt_every=None), on_cub(61.9, 67.0), tune=tune_rate),
+        Arm("M-10", with_fields(pads, adapt_every=10), on_cub(64.4, 68.3), tune=tune_rate),
+        Arm("M-30", with_fields(pads, adapt_every=30), on_cub(65.7, 69.2), tune=tune_rate),
+        Arm("M-50", with_fields(pads, adapt_every=50), on_cub(65.4, 69.2), tune=tune_rate),
+        Arm("M-70", with_fields(pads, adapt_every=70), on_cub(65.2, 68.9), tune=tune_rate),
+        Arm("M-100", with_fields(pads, adapt_every=100), on_cub(65.1, 69.0), tune=tune_rate),
+        Arm("M-infinity", with_fields(pads, adapt_every=None), on_cub(61.9, 67.0), tune=tune_rate),
     ),
     reference="static",
 )
@@ -446,7 +394,7 @@ CONTROLS = Study(
         ),
         Arm("fixed-bins-code", lambda base: replace(pads_code(base), curriculum=Part("bins", CODE_BINS))),
         Arm("udist-rho", udist, needs=Needs("pads", same_positives)),
-        Arm("pads-other-classes", changed(pads, sampling=Sampling("other classes"))),
+        Arm("pads-other-classes", with_fields(pads, sampling=Sampling("other classes"))),
         Arm("replayed", pads, needs=Needs("pads", of_run("replayed"), "another")),
     ),
     reference="pads",
@@ -460,17 +408,9 @@ CONTROLS = Study(
 )
 
 
-def with_optimiser(change: Change, **fields: Any) -> Change:
-    def changed_optimiser(base: Config) -> Config:
-        config = change(base)
-        return replace(config, optimiser=replace(config.optimiser, **fields))
-
-    return changed_optimiser
-
-
 def halfway(base: Config) -> Config:
     """The rates fall after half of the training."""
-    return with_optimiser(udist, milestones=(base.num_epochs // 2,))(base)
+    return with_part(udist, "optimiser", milestones=(base.num_epochs // 2,))(base)
 
 
 FACTORS = Study(
@@ -478,13 +418,13 @@ FACTORS = Study(
     "what the distance to the paper's numbers is made of, one factor at a time (not in the paper)",
     (
         Arm("udist", udist, on_cub(63.5, 68.1)),
-        Arm("larger-images", with_data(udist, image_size=256, resize=288)),
-        Arm("paper-crop", with_data(udist, augmentation="resize and crop")),
-        Arm("four-per-class", with_data(udist, classes_per_batch=28, samples_per_class=4)),
-        Arm("fast-head", with_optimiser(udist, head_factor=10.0)),
+        Arm("larger-images", with_part(udist, "data", image_size=256, resize=288)),
+        Arm("paper-crop", with_part(udist, "data", augmentation="resize and crop")),
+        Arm("four-per-class", with_part(udist, "data", classes_per_batch=28, samples_per_class=4)),
+        Arm("fast-head", with_part(udist, "optimiser", head_factor=10.0)),
         Arm("schedule", halfway),
-        Arm("no-reward-split", with_data(udist, reward_share=0.0)),
-        Arm("paper-protocol", with_data(udist, reward_share=0.0, paper_protocol=True)),
+        Arm("no-reward-split", with_part(udist, "data", reward_share=0.0)),
+        Arm("paper-protocol", with_part(udist, "data", reward_share=0.0, paper_protocol=True)),
         Arm("pads", pads, on_cub(65.7, 69.2)),
         Arm("pads-code", pads_code),
     ),
