@@ -13,11 +13,12 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from pads.reports.series import read_lines
 from pads.studies import STUDIES
 from pads.studies.seeds import read_rows
 
@@ -61,14 +62,15 @@ def gather(studies: Sequence[Path], results: Path, *, with_seconds: bool = True,
         arm, _, seed = name.rpartition("-")
         runs.append(({"recipe": f"{arm}-cut", "seed": seed}, study / "runs" / name))
         (results / f"{arm}-cut.json").write_text(drop_paths((study / f"{arm}.json").read_text()))
-    write(results / "adaptations.csv", [label(row, each) for row, run in runs for each in adaptations(run)])
-    write(results / "distributions.csv", [label(row, each) for row, run in runs for each in distributions(run)])
-    write(results / "training.csv", [label(row, each) for row, run in runs for each in training(run)])
-    write(results / "selection_curves.csv", [label(row, each) for row, run in runs for each in selections(run)])
-    write(results / "test_curves.csv", [label(row, each) for row, run in runs for each in test_curve(run)])
+    for name, read in CURVES.items():
+        write(results / f"{name}.csv", [{**key_of(row), **each} for row, run in runs for each in read(run)])
     abouts = {(study / "study.json").read_text() for study in studies if (study / "study.json").exists()}
     if len(abouts) == 1:
         (results / "study.json").write_text(abouts.pop())
+
+
+def key_of(row: Row) -> Row:
+    return {"recipe": row["recipe"], "seed": row["seed"]}
 
 
 def is_cut(study: Path, name: str) -> bool:
@@ -93,8 +95,7 @@ def arms_run(study: Path) -> list[str]:
 
 
 def events(run: Path, name: str) -> list[Row]:
-    every = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    return [event for event in every if event["event"] == name]
+    return [event for event in read_lines(run / "events.jsonl") if event["event"] == name]
 
 
 def adaptations(run: Path) -> list[Row]:
@@ -133,10 +134,14 @@ def selections(run: Path) -> list[Row]:
     return [{name: event[name] for name in names} for event in events(run, "selection")]
 
 
-def test_curve(run: Path) -> list[Row]:
-    """The test split over training, if it was measured."""
-    path = run / "test_curve.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+CURVES: Mapping[str, Callable[[Path], Iterable[Row]]] = {
+    "adaptations": adaptations,
+    "distributions": distributions,
+    "training": training,
+    "selection_curves": selections,
+    "test_curves": lambda run: read_lines(run / "test_curve.jsonl"),
+}
+"""The files of a folder of evidence, and what reads their rows from a run."""
 
 
 def drop_paths(config: str) -> str:
@@ -146,10 +151,6 @@ def drop_paths(config: str) -> str:
     changed["data"]["root"] = None
     changed["network"]["weights"] = weights and Path(weights).name
     return json.dumps(changed, indent=2) + "\n"
-
-
-def label(run: Row, row: Row) -> Row:
-    return {"recipe": run["recipe"], "seed": run["seed"], **row}
 
 
 def write(path: Path, rows: Iterable[Row]) -> None:

@@ -239,7 +239,7 @@ def test_claims_are_held_against_the_runs_that_are_there(tmp_path):
     study_folder(tmp_path, "frequency", "emoji", {"static": [0.1, 0.1], "M-infinity": [0.9, 0.9]})
     held = hold_below(tmp_path, "cub200")
     assert len(held) == len(CLAIMS)
-    below = found_of(held, "M = infinity")
+    below = found_of(held, "U-dist above M = infinity")
     assert below.verdict == "holds"
     assert below.words.startswith("+1.97 [")
     assert found_of(held, "adapting (M = 30)").verdict == "not resolved by 3 seeds"
@@ -290,19 +290,34 @@ def test_only_a_narrow_interval_says_that_two_arms_are_level(tmp_path, sentence,
 @pytest.mark.parametrize(
     ("others", "verdict"),
     [
-        ({"a": [0.60, 0.60, 0.60], "b": [0.70, 0.71, 0.70]}, "does not hold"),  # above one, below the other
-        ({"a": [0.60, 0.60, 0.60], "b": [0.61, 0.61, 0.61]}, "holds"),
-        ({"a": [0.60, 0.60, 0.60], "b": [0.40, 0.70, 0.55]}, "not resolved by 3 seeds"),  # b has the lower mean
-        ({"a": [0.60, 0.60, 0.60], "b": [0.649, 0.651, 0.650]}, "level"),
-        ({"a": [0.60, 0.60, 0.60], "b": []}, "not all arms run"),
-        ({"a": [0.70, 0.71, 0.70], "b": []}, "does not hold"),
+        ({"bins-10": [0.60, 0.60, 0.60], "bins-50": [0.70, 0.71, 0.70]}, "does not hold"),  # above one, below the other
+        ({"bins-10": [0.60, 0.60, 0.60], "bins-50": [0.61, 0.61, 0.61]}, "holds"),
+        ({"bins-10": [0.60, 0.60, 0.60], "bins-50": [0.40, 0.70, 0.55]}, "not resolved by 3 seeds"),  # the lower mean
+        ({"bins-10": [0.60, 0.60, 0.60], "bins-50": [0.649, 0.651, 0.650]}, "level"),
+        ({"bins-10": [0.60, 0.60, 0.60], "bins-50": []}, "not all arms run"),
+        ({"bins-10": [0.70, 0.71, 0.70], "bins-50": []}, "does not hold"),
     ],
 )
 def test_the_best_arm_is_above_every_other_not_above_the_closest_alone(tmp_path, others, verdict):
-    study_folder(tmp_path, "made-up", "cub200", {"best": [0.65, 0.65, 0.65], **others})
-    found = best("made-up", "best", "a", "b")(Evidence(tmp_path, "cub200"))
+    study_folder(tmp_path, "bins", "cub200", {"bins-30": [0.65, 0.65, 0.65], **others})
+    found = best("", "", "bins", "bins-30", "bins-10", "bins-50").find(Evidence(tmp_path, "cub200"))
     assert found.verdict == verdict
     assert all(f"to {name} " in found.words for name, runs in others.items() if runs)
+
+
+@pytest.mark.parametrize(
+    ("says", "paper"),
+    [
+        # typed from the paper's tables
+        ("margin loss: PADS above U-dist", "CUB +3.8, CARS +3.4, SOP +1.9"),
+        ("PADS above the non-linear curriculum", "CUB +3.7, CARS +5.4 (text: CUB 3.6)"),
+        ("every interval above static sampling", "CUB +0.2 to +2.2"),
+        ("plain Q-learning is not above static sampling", "CUB -0.3"),
+        ("above the initial distribution, never adapted", ""),
+    ],
+)
+def test_the_number_of_a_claim_is_the_difference_in_the_papers_tables(says, paper):
+    assert [claim.paper for claim in CLAIMS if claim.says == says] == [paper]
 
 
 def test_evidence_may_call_an_arm_otherwise_and_take_it_from_another_folder(tmp_path):

@@ -6,7 +6,7 @@ import csv
 import io
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -151,6 +151,15 @@ def find_used_columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> li
     return [column for column, _ in enumerate(heads) if any(row[column] for row in rows)]
 
 
+def make_tables(result: Result) -> Iterator[tuple[str, list[list[str]]]]:
+    """Yield the title and the cells, heads first, of the table of each kind of epoch, without empty columns."""
+    metrics = metrics_of(result)
+    for when in list_kinds(lines_of(result)):
+        heads, rows = table_heads(result, metrics), table_rows(result, when, metrics)
+        used = find_used_columns(heads, rows)
+        yield WHEN[when], [[row[column] for column in used] for row in (heads, *rows)]
+
+
 def notes_of(result: Result) -> list[str]:
     plan = result.plan
     notes = list(plan.study.notes)
@@ -208,17 +217,13 @@ def write_report(result: Result) -> list[Path]:
 
 
 def markdown(result: Result) -> str:
-    plan, metrics = result.plan, metrics_of(result)
+    plan = result.plan
     text = f"# {plan.study.name}: {plan.study.title}\n\nBase: `{plan.base}`"
     text += f", {counted(plan.example.num_epochs, 'epoch', 'epochs')}, seeds {', '.join(map(str, plan.seeds))}"
     text += (f", with {', '.join(f'`{setting}`' for setting in plan.settings)}" if plan.settings else "") + ".\n"
-    for when in list_kinds(lines_of(result)):
-        heads, rows = table_heads(result, metrics), table_rows(result, when, metrics)
-        used = find_used_columns(heads, rows)
-        text += f"\n**{WHEN[when]}**\n\n| " + " | ".join(heads[column] for column in used) + " |\n"
-        text += "|---" * len(used) + "|\n"
-        for row in rows:
-            text += "| " + " | ".join(row[column] for column in used) + " |\n"
+    for title, (heads, *rows) in make_tables(result):
+        text += f"\n**{title}**\n\n| {' | '.join(heads)} |\n" + "|---" * len(heads) + "|\n"
+        text += "".join(f"| {' | '.join(row)} |\n" for row in rows)
     return text + "\n" + "".join(f"- {note}\n" for note in notes_of(result))
 
 
@@ -241,16 +246,11 @@ def as_csv(result: Result) -> str:
 
 def latex(result: Result) -> str:
     """A tabular for each kind of epoch; needs the package booktabs."""
-    metrics = metrics_of(result)
     text = f"% {result.plan.study.name}: {result.plan.study.title}\n"
-    for when in list_kinds(lines_of(result)):
-        heads, rows = table_heads(result, metrics), table_rows(result, when, metrics)
-        used = find_used_columns(heads, rows)
-        text += f"% {WHEN[when]}\n\\begin{{tabular}}{{l{'r' * (len(used) - 1)}}}\n\\toprule\n"
-        text += " & ".join(latex_text(heads[column]) for column in used) + " \\\\\n\\midrule\n"
-        for row in rows:
-            text += " & ".join(latex_text(row[column]) for column in used) + " \\\\\n"
-        text += "\\bottomrule\n\\end{tabular}\n"
+    for title, cells in make_tables(result):
+        heads, *rows = (" & ".join(map(latex_text, row)) + " \\\\\n" for row in cells)
+        text += f"% {title}\n\\begin{{tabular}}{{l{'r' * (len(cells[0]) - 1)}}}\n\\toprule\n{heads}\\midrule\n"
+        text += "".join(rows) + "\\bottomrule\n\\end{tabular}\n"
     return text
 
 

@@ -28,6 +28,7 @@ from pads.config import Config, from_json, lookup, to_dict, to_json, with_settin
 from pads.data.prepare import read_data
 from pads.display import print_notes
 from pads.errors import UserError
+from pads.reports.groups import flat
 from pads.runs import RunFolder
 from pads.runs.checkpoint import cannot_write, write_atomically
 from pads.studies.arms import Arm, Change, Study, fix_settings, list_candidates
@@ -130,25 +131,24 @@ def run_study(
         weights,
         tuple(settings),
     )
+    check_engine(engine, jobs, gpus_per_run)
     engine_options = {"engine": engine, "jobs": jobs, "gpus_per_run": gpus_per_run}
-    check_engine(**engine_options)  # type: ignore[arg-type]
     commit = source_commit() if commit is None else commit
     check_plan(plan, tune)
-    with lock(plan.out), show_progress(plain=plain) as show:
+    with lock(plan.out), say_how_to_go_on(), show_progress(plain=plain) as show:
         if tune:
             pick_settings(plan, show, commit, engine_options)
         plan = replace(plan, tuned=read_tuned(plan.out))
         check_same(plan)
-        about = {"study": study.name, "base": base, "data": plan.example.data.name}
+        data_name = plan.example.data.name
+        about = {"study": study.name, "base": base, "data": data_name}
         write_atomically(plan.out / "study.json", json.dumps(about, indent=2) + "\n")
         runs = Runs(plan, show, commit)
         show.begin(study.name, runs.total, len(runs.done))
-        if runs.left and plan.example.data.name in PRETRAINED and plan.example.network.weights is None:
-            print_notes(
-                ["every run starts from random weights; the paper's start from ImageNet: --weights FILE."], show.console
-            )
-        with say_how_to_go_on():
-            run_all(runs, show, **engine_options)  # type: ignore[arg-type]
+        if runs.left and data_name in PRETRAINED and plan.example.network.weights is None:
+            note = "every run starts from random weights; the paper's start from ImageNet: --weights FILE."
+            print_notes([note], show.console)
+        run_all(runs, show, **engine_options)  # type: ignore[arg-type]
     if drop_checkpoints:
         drop_unneeded(plan, runs.done)
     asked = {(arm.name, seed) for arm in plan.asked for seed in plan.seeds}
@@ -224,17 +224,10 @@ def public_config(plan: Plan, arm: Arm) -> Config:
 
 
 def list_differences(before: Config, now: Config) -> str:
-    old, new = flat(to_dict(before)), flat(to_dict(now))
+    old, new = dict(flat(to_dict(before))), dict(flat(to_dict(now)))
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     words = [f"{key} was {json.dumps(old.get(key))}, now {json.dumps(new.get(key))}" for key in keys[:2]]
     return ", ".join(words) + (f", and {len(keys) - 2} more" if len(keys) > 2 else "")
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        found.update(flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value})
-    return found
 
 
 @contextmanager
@@ -254,6 +247,7 @@ def lock(out: Path) -> Iterator[None]:
 
 @contextmanager
 def say_how_to_go_on() -> Iterator[None]:
+    """Add to a Ctrl-C that the same command goes on."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
@@ -294,8 +288,7 @@ def pick_settings(plan: Plan, show: Display, commit: str, engine_options: Mappin
         check_same(tuning_plan)
         runs = Runs(tuning_plan, show, commit)
         show.begin(study.name, runs.total, len(runs.done))
-        with say_how_to_go_on():
-            run_all(runs, show, **engine_options)
+        run_all(runs, show, **engine_options)
     if runs.failures:
         (trial, _), error = next(iter(runs.failures.items()))
         raise UserError(f"tuning failed at {trial} ({' '.join(candidates[trial][1])}): {error}")

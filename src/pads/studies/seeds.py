@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pads.config import Config
+from pads.reports.series import read_lines
 from pads.runs import RunFolder
 from pads.runs.checkpoint import write_atomically
 
@@ -18,9 +19,7 @@ def row_of(config: Config, folder: RunFolder, seconds: float | None, commit: str
     """Last, selected and best test epoch of every metric, as fractions; and what the selection split had at its best."""
     figures = folder.metrics
     assert figures is not None
-    path = folder.path / "test_curve.jsonl"
-    curve = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    best = max(curve, key=lambda point: point["recall@1"]) if curve else None
+    best = max(read_lines(folder.path / "test_curve.jsonl"), key=lambda point: point["recall@1"], default=None)
     row: dict[str, Any] = {"recipe": config.recipe, "seed": config.seed, "epochs": config.num_epochs}
     row["selected_epoch"] = (figures["selection"] or {}).get("epoch", config.num_epochs)
     row["selected_on"] = "test" if config.data.paper_protocol else "selection" if figures["selection"] else ""
