@@ -222,6 +222,6 @@ def test_arms_do_not_depend_on_the_sampler_of_the_recipe_that_is_their_base():
 def test_a_base_or_a_setting_that_every_run_would_choose_for_itself_is_refused():
     with pytest.raises(UserError, match="folder-pads chooses them for each run"):
         base_config("folder-pads", scheduled=True)
-    with pytest.raises(UserError, match="give a value for data.resize, num_epochs"):
+    with pytest.raises(UserError, match=r"give a value for data\.resize, num_epochs"):
         fix_settings(with_settings(Config(), ["num_epochs=auto", "data.resize=auto"]))
     assert fix_settings(Config()) == Config()
