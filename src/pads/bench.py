@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from pads.autoconfig import resolve_auto
-from pads.build import build_optimiser, pick_device, set_learning_rates, start_network
+from pads.build import build_draw, build_optimiser, pick_device, set_learning_rates, start_network
 from pads.check import check
 from pads.config import AutoConfig, Config, Part, Sampling, known_settings
 from pads.curricula import is_adaptive, make_curriculum
@@ -37,7 +37,6 @@ from pads.runs.checkpoint import write_atomically
 from pads.runs.watch import nobody
 from pads.runtime.graphs import WARM_UP_STEPS, CapturedStep
 from pads.runtime.precision import float32_rounding
-from pads.sampling import draw_tuples
 from pads.train import batch_size, fit
 
 SKIPPED_WINDOWS = 2
@@ -135,12 +134,12 @@ def drawing_time(config: Config, device: torch.device) -> float:
         torch.randn(batch_size(config), config.network.embedding_dim, device=device, generator=generator), dim=1
     )
     labels = torch.arange(config.data.classes_per_batch, device=device).repeat_interleave(config.data.samples_per_class)
-    rule = make_curriculum(with_pads(config)).rule
+    rule, draw = make_curriculum(with_pads(config)).rule, build_draw(with_pads(config))
 
-    def draw(_: Tensor) -> None:
-        draw_tuples(embeddings, labels, rule, negatives_from="all but the anchor", generator=generator)
+    def draw_once(_: Tensor) -> None:
+        draw(embeddings, labels, rule, generator=generator)
 
-    update = CapturedStep(draw, generator) if device.type == "cuda" else draw
+    update = CapturedStep(draw_once, generator) if device.type == "cuda" else draw_once
     return seconds_per_call(lambda: update(labels), device, 200, WARM_UP_STEPS + 3)
 
 

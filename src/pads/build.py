@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +17,11 @@ from pads.errors import UserError
 from pads.losses import build_loss
 from pads.networks import EmbeddingNetwork, build_backbone, find_weights, load_weights, seeded
 from pads.networks.depth import layer_numbers, rate_scales
+from pads.pml.miners import mine_tuples
+from pads.pml.names import is_theirs
+from pads.pml.tuples import Tuples
 from pads.runtime.team import ALONE, LedCurriculum, Team, share_batch_norms
+from pads.sampling import draw_triplets
 
 
 def build_network(config: Config) -> EmbeddingNetwork:
@@ -57,6 +64,11 @@ def make_loss(config: Config, num_classes: int) -> nn.Module:
     return build_loss(
         config.loss, num_classes=num_classes, embedding_size=config.network.embedding_dim, seed=config.seed
     )
+
+
+def build_draw(config: Config) -> Callable[..., Tuples]:
+    """Return what draws the triplets of a batch: `draw_triplets` with its options, or a miner of pytorch-metric-learning."""
+    return mine_tuples if is_theirs(config.curriculum) else partial(draw_triplets, **asdict(config.sampling))
 
 
 def build_optimiser(options: Optimiser, network: nn.Module, loss_fn: nn.Module) -> torch.optim.Adam:

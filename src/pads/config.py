@@ -207,7 +207,7 @@ def known_settings(config: Config | AutoConfig) -> Config:
 
 
 PACED = Part("margin", {"beta": 0.6, "rise": 0.6, "pace": 0.05})
-"""The loss for a user's own images: a boundary that begins low and rises as triplets cease to cost (docs/adaptive.md)."""
+"""The loss for a user's own images: a boundary that begins low and rises as triplets cease to cost (docs/findings.md)."""
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------

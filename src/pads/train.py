@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,15 @@ import torch
 from torch import Tensor, nn
 
 from pads.autoconfig import resolve_auto
-from pads.build import build_optimiser, build_parts, match_layouts, pick_device, set_learning_rates, start_network
+from pads.build import (
+    build_draw,
+    build_optimiser,
+    build_parts,
+    match_layouts,
+    pick_device,
+    set_learning_rates,
+    start_network,
+)
 from pads.check import check, check_share
 from pads.config import AutoConfig, Config, known_settings
 from pads.data import class_batches
@@ -29,13 +36,14 @@ from pads.data.loading import load_views
 from pads.data.roles import Views
 from pads.errors import UserError
 from pads.evaluate import evaluate, raw_pixels
+from pads.losses import value_and_share
 from pads.networks import EmbeddingNetwork
 from pads.runs import RunFolder, SilentFolder, next_free
 from pads.runs.watch import Watch, nobody
 from pads.runtime.graphs import CapturedStep
 from pads.runtime.precision import fixed_threads, float32_rounding
 from pads.runtime.team import ALONE, Team, joined
-from pads.sampling import DrawnTriplets, diverged, draw_tuples
+from pads.sampling import DrawnTriplets, diverged
 
 
 def train(config: Config | AutoConfig, run: Path | str | None = None, *, watch: Watch | None = None) -> RunFolder:
@@ -75,6 +83,7 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch, team: Team =
     own = own_part(config, team)
     with fixed_threads(config.threads), float32_rounding(config.precision), stop_requests() as stop_requested:
         network, loss_fn, curriculum = build_parts(config, views, team)
+        draw = build_draw(config)
         optimiser = build_optimiser(config.optimiser, network, loss_fn)
         generator = torch.Generator(views.device).manual_seed(config.seed)
         drawn = DrawnTriplets(curriculum.rule, views.device)
@@ -93,15 +102,13 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch, team: Team =
             """Alg. 1, "Update DML model": I_a and I_p at random from the batch, I_n ~ p(I_n | I_a)."""
             images_bCHW = views.train.preprocessing.for_training(pixels_bCHW, sizes_B2, generator, own)
             embeddings_BD = team.gathered(network(images_bCHW))
-            triplets = draw_tuples(
-                embeddings_BD, labels_B, curriculum.rule, **asdict(config.sampling), generator=generator
-            )
-            loss = loss_fn(embeddings_BD, labels_B, triplets)
+            triplets = draw(embeddings_BD, labels_B, curriculum.rule, generator=generator)
+            loss, share = value_and_share(loss_fn, embeddings_BD, labels_B, triplets)
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             team.sum_gradients(network, loss_fn)
             optimiser.step()
-            drawn.add(loss.detach(), embeddings_BD.detach(), labels_B, triplets, loss_fn)
+            drawn.add(loss.detach(), share.detach(), embeddings_BD.detach(), labels_B, triplets)
 
         def save_here() -> str:
             save(run, parts, generator, selected, step)
@@ -112,7 +119,6 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch, team: Team =
         update = CapturedStep(update_network, generator) if captured else update_network
         for epoch in range(step // steps_per_epoch, config.num_epochs):
             set_learning_rates(optimiser, config.optimiser, epoch)
-            tell_progress(loss_fn, epoch / config.num_epochs)
             views = views.at(epoch)
             batches = epoch_batches(config, views, epoch, steps_per_epoch)[step % steps_per_epoch :]
             for stored in views.train.stored_batches(batches, own):
@@ -147,15 +153,8 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch, team: Team =
 # -- what the loop is made of ------------------------------------------------------------------------------------------
 
 
-def tell_progress(loss_fn: nn.Module, progress: float) -> None:
-    """To a loss that changes over the training."""
-    set_progress = getattr(loss_fn, "set_progress", None)
-    if set_progress is not None:
-        set_progress(progress)
-
-
 def summary_of(loss_fn: nn.Module) -> Mapping[str, float]:
-    """What such a loss has come to, for the log."""
+    """What a loss that changes over the training has come to, for the log."""
     summary = getattr(loss_fn, "summary", None)
     return summary() if summary is not None else {}
 

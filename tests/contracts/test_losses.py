@@ -5,7 +5,7 @@ import torch
 
 from pads.config import Part, build
 from pads.errors import UserError
-from pads.losses import LOSSES
+from pads.losses import LOSSES, value_and_share
 from pads.sampling import Triplets, draw_triplets
 from pads.sampling.rules import Random
 
@@ -107,15 +107,16 @@ def test_every_loss_continues_from_a_saved_state(name, batch, triplets, round_tr
 
 
 @every_loss
-def test_violations_are_a_share_of_the_triplets(name, batch, triplets):
-    """Not every loss counts them; one that does says 0 of a loss of 0, and more than 0 of a loss."""
+def test_the_share_beside_every_loss_is_0_of_a_loss_of_0_and_more_of_another(name, batch, triplets):
+    """Not every loss says which share of the triplets costs something."""
     embeddings, labels = batch
-    violations = getattr(make(name), "violations", None)
-    if violations is None:
-        assert name not in HINGES
+    loss, share = value_and_share(make(name), embeddings, labels, triplets)
+    assert torch.equal(loss, make(name)(embeddings, labels, triplets))
+    if name not in HINGES:
+        assert share.isnan() or 0 < share <= 1
         return
-    assert 0 < violations(embeddings, labels, triplets) <= 1
-    assert violations(torch.eye(16)[labels], labels, triplets) == 0
+    assert 0 < share <= 1
+    assert value_and_share(make(name), torch.eye(16)[labels], labels, triplets) == (0, 0)
 
 
 @every_loss

@@ -98,7 +98,7 @@ def test_a_folded_network_rounds_no_more_than_the_plain_one() -> None:
     assert error < 1.25 * plain_error
 
 
-@pytest.mark.parametrize("rising", [(), ("loss.options.rise=0.6",), ("loss.options.rise=0.6", "loss.options.pace=0.5")])
+@pytest.mark.parametrize("rising", [(), ("loss.options.rise=0.6", "loss.options.pace=0.5")])
 def test_a_captured_and_compiled_step_trains_as_the_plain_one(photos, tmp_path, rising) -> None:
     plain = train(config(photos, "compiled=false", *rising), tmp_path / "plain")
     captured = train(config(photos, "compiled=true", *rising), tmp_path / "captured")

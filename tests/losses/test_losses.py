@@ -23,7 +23,7 @@ def test_triplet_loss_by_hand():
     index = (torch.tensor([0, 0]), torch.tensor([1, 1]), torch.tensor([2, 3]))
     assert TripletLoss()(embeddings, torch.zeros(4), index).item() == pytest.approx(0.09 / 2)
     assert TripletLoss(reduction="sum")(embeddings, torch.zeros(4), index).item() == pytest.approx(0.09)
-    assert TripletLoss().violations(embeddings, torch.zeros(4), index).item() == 0.5
+    assert TripletLoss().value_and_share(embeddings, torch.zeros(4), index)[1].item() == 0.5
 
 
 def test_margin_loss_by_hand_counts_active_pairs_not_triplets():
@@ -69,8 +69,8 @@ def project(gradient, embeddings):
 def test_triplet_loss_agrees_with_pytorch_metric_learning_on_squared_distances(batch, triplets):
     embeddings, labels = batch
     theirs = losses.TripletMarginLoss(margin=0.2, distance=distances.LpDistance(power=2))
-    active = TripletLoss().violations(embeddings, labels, triplets)
-    ours = TripletLoss()(embeddings, labels, triplets) / active  # theirs is the mean over active triplets
+    loss, share = TripletLoss().value_and_share(embeddings, labels, triplets)
+    ours = loss / share  # theirs is the mean over active triplets
     assert ours.item() == pytest.approx(theirs(embeddings, labels, tuple(triplets)).item(), rel=1e-4)
 
 
@@ -91,18 +91,6 @@ def test_beta_learns_or_stays_constant(batch, triplets):
     assert not constant.beta.requires_grad
 
 
-def test_a_boundary_rises_evenly_with_the_progress_and_then_stands(batch, triplets):
-    embeddings, labels = batch
-    rising = MarginLoss(num_classes=8, beta=0.6, rise=0.6, rise_until=0.5)
-    for progress, beta in ((0, 0.6), (0.125, 0.75), (0.25, 0.9), (0.5, 1.2), (0.9, 1.2), (0.25, 0.9)):
-        rising.set_progress(progress)
-        fixed = MarginLoss(num_classes=8, beta=beta)
-        assert rising(embeddings, labels, triplets).item() == pytest.approx(fixed(embeddings, labels, triplets).item())
-        assert rising.violations(embeddings, labels, triplets) == fixed.violations(embeddings, labels, triplets)
-    assert rising.beta.detach().allclose(torch.tensor(0.6))  # what is learned stays apart
-    assert list(rising.state_dict()) == list(MarginLoss().state_dict())
-
-
 def test_a_self_paced_boundary_rises_as_triplets_cease_to_cost(batch, triplets):
     embeddings, labels = batch
     embeddings = torch.nn.functional.normalize(
@@ -111,13 +99,12 @@ def test_a_self_paced_boundary_rises_as_triplets_cease_to_cost(batch, triplets):
     loss = MarginLoss(num_classes=8, beta=0.6, rise=0.5, pace=0.04)
     risen = 0.0
     for _ in range(6):
-        costs = MarginLoss(num_classes=8, beta=0.6 + risen).violations(embeddings, labels, triplets).item()
+        _, share = MarginLoss(num_classes=8, beta=0.6 + risen).value_and_share(embeddings, labels, triplets)
         loss(embeddings, labels, triplets)
-        risen = min(0.5, risen + 0.04 * (1 - costs))
+        risen = min(0.5, risen + 0.04 * (1 - share.item()))
         assert loss.risen.item() == pytest.approx(risen, abs=1e-6)
     assert 0 < risen < 0.5
-    loss.set_progress(0)
-    with torch.no_grad():  # neither what is told nor a look changes it
+    with torch.no_grad():  # a look does not change it
         loss(embeddings, labels, triplets)
     loss.eval()(embeddings, labels, triplets)
     assert loss.risen.item() == pytest.approx(risen, abs=1e-6)
@@ -142,7 +129,17 @@ def test_bad_options_are_refused():
         TripletLoss(reduction="median")
     with pytest.raises(UserError, match="at least one"):
         MarginLoss(num_classes=0)
-    with pytest.raises(UserError, match="share of the training"):
-        MarginLoss(rise=0.6, rise_until=0)
-    with pytest.raises(UserError, match="needs both above 0"):
-        MarginLoss(pace=0.05)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"pace": 0.05}, "rise is 0.0 and pace 0.05: a self-paced boundary needs both above 0"),
+        ({"rise": 0.6}, "rise is 0.6 and pace null: a self-paced boundary needs both above 0"),
+        ({"rise": -0.6, "pace": 0.05}, "needs both above 0"),
+        ({"rise": 0.6, "pace": 0.0}, "needs both above 0"),
+    ],
+)
+def test_half_of_a_self_paced_boundary_is_refused(options, words):
+    with pytest.raises(UserError, match=words):
+        MarginLoss(**options)

@@ -9,8 +9,9 @@ from pads.curricula import build_curriculum
 from pads.losses import build_loss
 from pads.pml.losses import WITHOUT_TUPLES, is_named
 from pads.pml.miners import NOT_HERE as MINERS_NOT_HERE
+from pads.pml.miners import mine_tuples
 from pads.pml.names import their_parts
-from pads.sampling import draw_tuples
+from pads.sampling import draw_triplets
 from pads.sampling.rules import Random
 
 pytestmark = [
@@ -30,13 +31,13 @@ def make(name, seed=0, **options):
     return build_loss(Part(name, {**NEEDED.get(name, {}), **options}), **GIVEN, seed=seed)
 
 
-def learn(network, loss_fn, optimiser, batch, num_steps, rule, generator):
+def learn(network, loss_fn, optimiser, batch, num_steps, rule, generator, draw=draw_triplets):
     """The losses of that many training steps."""
     inputs, labels = batch
     losses = []
     for _ in range(num_steps):
         embeddings = torch.nn.functional.normalize(network(inputs), dim=1)
-        loss = loss_fn(embeddings, labels, draw_tuples(embeddings, labels, rule, generator=generator))
+        loss = loss_fn(embeddings, labels, draw(embeddings, labels, rule, generator=generator))
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -100,7 +101,7 @@ def test_the_seed_of_every_loss_is_all_the_chance_there_is(name, batch, generato
     pairs = list(zip(first.parameters(), second.parameters(), other.parameters(), strict=True))
     assert all(torch.equal(a, b) and not torch.equal(a, c) for a, b, c in pairs)
     embeddings, labels = batch
-    first(embeddings, labels, draw_tuples(embeddings, labels, Random(), generator=generator))
+    first(embeddings, labels, draw_triplets(embeddings, labels, Random(), generator=generator))
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -114,7 +115,7 @@ def test_every_miner_trains_their_losses_and_ours_and_draws_by_the_runs_generato
             loss_fn = build_loss(Part(loss_name), **GIVEN, seed=0)
             network, optimiser = trainer(loss_fn)
             generator = torch.Generator().manual_seed(7)
-            runs.append(learn(network, loss_fn, optimiser, batch, 2, curriculum.rule, generator))
+            runs.append(learn(network, loss_fn, optimiser, batch, 2, curriculum.rule, generator, mine_tuples))
         assert runs[0] == runs[1]
         assert torch.tensor(runs[0]).isfinite().all()
     assert torch.equal(torch.get_rng_state(), state)

@@ -14,13 +14,14 @@ from pads.check import check
 from pads.config import Config, Part, with_settings
 from pads.curricula import CURRICULA, build_curriculum
 from pads.errors import UserError
-from pads.losses import LOSSES, TripletLoss, build_loss
+from pads.losses import LOSSES, TripletLoss, build_loss, value_and_share
+from pads.pml.miners import mine_tuples
+from pads.pml.tuples import Pairs, as_triplets
 from pads.recipes import RECIPES
 from pads.runs.checkpoint import load_state
 from pads.runs.watch import nobody
-from pads.sampling import DrawnTriplets, Pairs, Triplets, draw_triplets, draw_tuples
+from pads.sampling import DrawnTriplets, Triplets, bin_distribution, draw_triplets, triplet_statistics
 from pads.sampling.rules import Random
-from pads.sampling.triplets import as_triplets
 from pads.train import resume, train
 
 GIVEN = {"num_classes": 8, "embedding_size": 16, "seed": 0}
@@ -90,7 +91,7 @@ def test_a_miner_gives_what_it_gives_by_itself(batch):
     for miner in (miners.TripletMarginMiner(margin=0.1, type_of_triplets="semihard"), miners.PairMarginMiner()):
         options = {"margin": 0.1, "type_of_triplets": "semihard"} if hasattr(miner, "margin") else {}
         curriculum = build_curriculum(Part(f"pml:{type(miner).__name__}", options))
-        tuples = draw_tuples(embeddings, labels, curriculum.rule)
+        tuples = mine_tuples(embeddings, labels, curriculum.rule)
         expected = miner(embeddings, labels)
         assert type(tuples) is (Triplets if len(expected) == 3 else Pairs)
         assert all(torch.equal(a, b) for a, b in zip(tuples, expected, strict=True))
@@ -99,7 +100,7 @@ def test_a_miner_gives_what_it_gives_by_itself(batch):
 def test_a_random_miner_follows_the_generator(batch):
     rule = build_curriculum(Part("pml:DistanceWeightedMiner")).rule
     one, same, other = (
-        torch.cat(draw_tuples(*batch, rule, generator=torch.Generator().manual_seed(seed))) for seed in (1, 1, 2)
+        torch.cat(mine_tuples(*batch, rule, generator=torch.Generator().manual_seed(seed))) for seed in (1, 1, 2)
     )
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
@@ -112,18 +113,27 @@ def test_pairs_become_every_triplet_with_the_same_anchor():
     assert found == naive
 
 
+def test_what_is_logged_of_pairs_is_that_of_the_negative_ones(batch):
+    embeddings, labels = batch
+    pairs = Pairs(*map(torch.tensor, ([0, 4], [1, 4], [0, 8, 12], [5, 9, 2])))
+    drawn, counts = triplet_statistics(embeddings, labels, pairs, bin_distribution(5, interval=(0.0, 2.0)))
+    distances = [(embeddings[a] - embeddings[n]).norm().item() for a, n in ((0, 5), (8, 9), (12, 2))]
+    assert drawn.tolist() == [sum(int(distance / 0.4) == number for distance in distances) for number in range(5)]
+    assert counts.tolist() == pytest.approx([3, 0, 0, 1, 1, sum(distances)])
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_batch_without_a_triplet_costs_nothing_and_breaks_nothing(name, batch):
     embeddings, labels = batch
     embeddings = embeddings.clone().requires_grad_()
     none = Triplets(*(torch.empty(0, dtype=torch.long) for _ in range(3)))
     loss_fn = build_loss(Part(name), **GIVEN)
-    loss = loss_fn(embeddings, labels, none)
+    loss, share = value_and_share(loss_fn, embeddings, labels, none)
     loss.backward()
     assert loss == 0
     assert torch.equal(embeddings.grad, torch.zeros_like(embeddings))
     drawn = DrawnTriplets(Random(), torch.device("cpu"))
-    drawn.add(loss.detach(), embeddings.detach(), labels, none, loss_fn)
+    drawn.add(loss.detach(), share, embeddings.detach(), labels, none)
     summary = drawn.summary(1)
     assert summary["loss"] == summary["violation_share"] == summary["negative_distance"] == 0
     json.dumps(summary, allow_nan=False)

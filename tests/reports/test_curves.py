@@ -114,10 +114,10 @@ def test_a_share_of_what_no_run_ever_does_has_no_chart():
         series = {"curves": {name: curve_of([1, 2], values) for name, values in curves.items()}}
         return Group("made up", (), (series,))
 
-    never = group(rho=[0.0, 0.0], negative_of_class_share=[0.0, 0.0], violation_share=[0.0, 0.0])
-    late = group(rho=[0.0, 0.1])
+    never = group(negative_of_class_share=[0.0, 0.0], violation_share=[0.0, 0.0])
+    late = group(negative_of_class_share=[0.0, 0.1])
     assert curve_names([never]) == {"violation_share"}  # that nothing costs anything is worth a chart
-    assert curve_names([never, late]) == {"violation_share", "rho"}
+    assert curve_names([never, late]) == {"violation_share", "negative_of_class_share"}
 
 
 def test_groups_of_one_recipe_are_told_apart_by_what_was_set():

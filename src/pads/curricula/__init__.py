@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 from pads.config import Config, Part, build, unknown
 from pads.curricula.controls import CONTROLS, last_distribution, replayed
-from pads.curricula.fixed import FixedCurriculum, fixed
+from pads.curricula.fixed import FixedCurriculum, Rule, fixed
 from pads.curricula.learned import LearnedCurriculum
 from pads.curricula.scheduled import ScheduledCurriculum, linear, non_linear
 from pads.pml.miners import build_miner
 from pads.pml.names import is_theirs, meant
-from pads.sampling.rules import NEGATIVE_RULES, Rule
+from pads.sampling.rules import NEGATIVE_RULES
 
 
 class Curriculum(Protocol):

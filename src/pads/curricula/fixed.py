@@ -6,7 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pads.config import call
-from pads.sampling.rules import NEGATIVE_RULES, Rule
+from pads.pml.miners import Mined
+from pads.sampling.rules import NEGATIVE_RULES, NegativeRule
+
+Rule = NegativeRule | Mined
+"""What a curriculum owns: a rule that gives weights, or a miner that forms its triplets itself."""
 
 
 class FixedCurriculum:

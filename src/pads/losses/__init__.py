@@ -1,15 +1,21 @@
-"""Ranking losses, called `loss(embeddings_BD, labels_B, triplets)` as in pytorch-metric-learning."""
+"""Ranking losses, called `loss(embeddings_BD, labels_B, triplets)` as in pytorch-metric-learning.
+
+Ours also offer `value_and_share(embeddings_BD, labels_B, triplets)`: the loss, and the share of triplets that cost something,
+from one computation.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from pads.config import Part, build, unknown
 from pads.losses.margin import MarginLoss
 from pads.losses.triplet import TripletLoss
 from pads.pml.losses import pml_loss
 from pads.pml.names import is_theirs, meant
+from pads.pml.tuples import Tuples
 
 LOSSES: dict[str, Callable[..., nn.Module]] = {"triplet": TripletLoss, "margin": MarginLoss}
 
@@ -23,4 +29,15 @@ def build_loss(part: Part, **given: Any) -> nn.Module:
     return build(LOSSES, part, "loss", **given)
 
 
-__all__ = ["LOSSES", "MarginLoss", "TripletLoss", "build_loss"]
+def value_and_share(
+    loss_fn: nn.Module, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples
+) -> tuple[Tensor, Tensor]:
+    """Return the loss, and the share of triplets that cost something: nan if the loss does not say it."""
+    both = getattr(loss_fn, "value_and_share", None)
+    if both is not None:
+        return both(embeddings_BD, labels_B, triplets)
+    loss = loss_fn(embeddings_BD, labels_B, triplets)
+    return loss, torch.full_like(loss.detach(), torch.nan)
+
+
+__all__ = ["LOSSES", "MarginLoss", "TripletLoss", "build_loss", "value_and_share"]

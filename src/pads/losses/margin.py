@@ -7,13 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from pads.errors import UserError
-from pads.losses.triplet import share
-from pads.sampling.triplets import Tuples, as_triplets
+from pads.losses.triplet import measure_share
+from pads.pml.tuples import Tuples, as_triplets
+from pads.sampling.triplets import Triplets
 
 
-def pair_losses(embeddings_BD: Tensor, triplets: Tuples, beta_T: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+def pair_losses(embeddings_BD: Tensor, triplets: Triplets, beta_T: Tensor, margin: float) -> tuple[Tensor, Tensor]:
     """max(0, d_ap - beta + gamma) and max(0, beta - d_an + gamma), beta that of the anchor's class."""
-    anchors_TD, positives_TD, negatives_TD = (embeddings_BD[index_T] for index_T in as_triplets(triplets))
+    anchors_TD, positives_TD, negatives_TD = (embeddings_BD[index_T] for index_T in triplets)
     positive_T = distance(anchors_TD, positives_TD)
     negative_T = distance(anchors_TD, negatives_TD)
     return (positive_T - beta_T + margin).relu(), (beta_T - negative_T + margin).relu()
@@ -45,52 +46,45 @@ class MarginLoss(nn.Module):
         margin: float = 0.2,
         learn_beta: bool = True,
         rise: float = 0.0,
-        rise_until: float = 1 / 3,
         pace: float | None = None,
     ) -> None:
         """
         num_classes: one beta for each class, indexed by the labels; with 1, one beta for all.
-        rise: how far every boundary is raised, beside what it learns: a low one pulls classes together soon, a high one
-            goes on to push them apart. In even steps until the share `rise_until` of the training is over, or
-        pace: self-paced: after each batch by this much times the share of triplets that cost nothing any more.
+        rise, pace: a self-paced boundary. After each batch every boundary is raised, beside what it learns, by `pace` times
+            the share of triplets that cost nothing any more, and by `rise` in all: a low one pulls classes together soon,
+            a high one goes on to push them apart.
         """
         super().__init__()
-        if not 0 < rise_until <= 1:
-            raise UserError(f"rise_until is {rise_until}: it is a share of the training, above 0 and at most 1.")
-        if pace is not None and not (pace > 0 and rise > 0):
+        is_constant, is_paced = rise == 0 and pace is None, rise > 0 and pace is not None and pace > 0
+        if not (is_constant or is_paced):
             raise UserError(
-                f"pace is {pace} and rise {rise}: a self-paced boundary needs both above 0, such as 0.05 and 0.6; "
-                "rise 0 without a pace (null) is a constant one."
+                f"rise is {rise} and pace {'null' if pace is None else pace}: a self-paced boundary needs both above 0, such "
+                "as 0.6 and 0.05; rise 0 without a pace (null) is a constant one."
             )
         if num_classes < 1:
             raise UserError(f"num_classes is {num_classes}: the margin loss needs at least one boundary.")
         self.margin = margin
         self.beta = nn.Parameter(torch.full((num_classes,), float(beta)), requires_grad=learn_beta)
-        self.rise, self.rise_until, self.pace = rise, rise_until, pace
-        # without a pace it follows from the progress alone, and is no part of the state
-        self.register_buffer("risen", torch.zeros(()), persistent=pace is not None)
+        self.rise, self.pace = rise, pace
+        if pace is not None:
+            self.register_buffer("risen", torch.zeros(()))
 
-    def set_progress(self, progress: float) -> None:
-        """How much of the training is over, from 0 to 1; in place, for a CUDA graph that goes on reading it."""
-        if self.pace is None:
-            self.risen.fill_(self.rise * min(1.0, progress / self.rise_until))
-
-    def boundaries(self, labels_B: Tensor, triplets: Tuples) -> Tensor:
-        beta = self.beta[labels_B[as_triplets(triplets).anchors]] if len(self.beta) > 1 else self.beta
-        return beta + self.risen if self.rise else beta
+    def boundaries(self, labels_B: Tensor, triplets: Triplets) -> Tensor:
+        beta = self.beta[labels_B[triplets.anchors]] if len(self.beta) > 1 else self.beta
+        return beta if self.pace is None else beta + self.risen
 
     def forward(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples) -> Tensor:
+        return self.value_and_share(embeddings_BD, labels_B, triplets)[0]
+
+    def value_and_share(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples) -> tuple[Tensor, Tensor]:
+        """Return the loss, and the share of triplets with an active pair. A self-paced boundary rises after it."""
+        triplets = as_triplets(triplets)
         positive_T, negative_T = pair_losses(embeddings_BD, triplets, self.boundaries(labels_B, triplets), self.margin)
+        share = measure_share((positive_T > 0) | (negative_T > 0))
         if self.pace is not None and self.training and torch.is_grad_enabled():
-            costless = 1 - share((positive_T > 0) | (negative_T > 0))
-            self.risen.add_(self.pace * costless).clamp_(max=self.rise)
-        return mean_over_active(torch.cat([positive_T, negative_T]))
+            self.risen.add_(self.pace * (1 - share)).clamp_(max=self.rise)
+        return mean_over_active(torch.cat([positive_T, negative_T])), share
 
     def summary(self) -> dict[str, float]:
         """For the log: the mean boundary, of one that rises."""
-        return {"boundary": (self.beta.mean() + self.risen).item()} if self.rise else {}
-
-    def violations(self, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples) -> Tensor:
-        """The share of triplets with an active pair."""
-        positive_T, negative_T = pair_losses(embeddings_BD, triplets, self.boundaries(labels_B, triplets), self.margin)
-        return share((positive_T > 0) | (negative_T > 0))
+        return {} if self.pace is None else {"boundary": (self.beta.mean() + self.risen).item()}

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from pads.config import Part, call, lookup
 from pads.errors import UserError
 from pads.pml.names import PREFIX, maker, own_randomness, their_parts
-from pads.sampling.triplets import Tuples
+from pads.pml.tuples import Tuples
 
 WITHOUT_TUPLES = {
     *(

@@ -14,7 +14,7 @@ from pads.reports.series import Curve
 
 REWARD_WINDOW = 20
 SPLITS = ("selection", "reward", "test")
-NAMES = {"soft-recall": "Soft recall", "map@r": "MAP@R", "nmi": "NMI", "r-precision": "R-precision"}
+NAMES = {"map@r": "MAP@R", "nmi": "NMI", "r-precision": "R-precision"}
 
 
 class Line(NamedTuple):
@@ -55,8 +55,6 @@ def charts_of(names: Iterable[str]) -> list[Chart]:
         Chart(f"Reward, mean of the last {REWARD_WINDOW}", "reward", (Line("reward"),)),
         Chart("Entropy of the policy, mean of the bins", "nats", (Line("policy_entropy"),)),
         Chart("Perplexity of p(Iₙ|Iₐ)", "bins", (Line("perplexity"),)),
-        Chart("Location of p(Iₙ|Iₐ)", "distance", (Line("location"),), is_stepped=True),
-        Chart("Share of flipped triplets, ρ", "%", (Line("rho"),), is_percent=True, is_stepped=True),
         Chart("Mean distance of the negatives drawn", "distance", (Line("negative_distance"),)),
         Chart("Mean boundary β of the margin loss", "distance", (Line("boundary"),)),
         Chart("Triplets that violate the margin", "%", (Line("violation_share"),), is_percent=True),
@@ -70,7 +68,7 @@ def charts_of(names: Iterable[str]) -> list[Chart]:
 
 def metric_charts(names: set[str]) -> list[Chart]:
     ks = sorted({int(match[1]) for name in names if (match := re.search(r"/recall@(\d+)$", name))})
-    metrics = [*(f"recall@{k}" for k in ks), "soft-recall", "map@r", "r-precision", "nmi"]
+    metrics = [*(f"recall@{k}" for k in ks), "map@r", "r-precision", "nmi"]
     return [Chart(metric_title(metric), "%", lines_of(metric), is_percent=True) for metric in metrics]
 
 

@@ -13,9 +13,6 @@ from pads.reports.heatmap import Progression, mean_progression
 from pads.reports.series import Curve, series_of
 from pads.runs import RunFolder
 
-SHARES = ("rho", "negative_of_class_share")
-"""Of what only some samplers do at all."""
-
 
 @dataclass(frozen=True)
 class Group:
@@ -41,9 +38,9 @@ class Group:
 
 
 def curve_names(groups: Iterable[Group]) -> set[str]:
-    """Of the curves that one of the runs has something to say by: a share of what it never does is none."""
+    """Of the curves that one of the runs has something to say by: only some samplers draw a negative of the class."""
     curves = [item for group in groups for series in group.series for item in series["curves"].items()]
-    return {name for name, curve in curves if name not in SHARES or any(curve["values"])}
+    return {name for name, curve in curves if name != "negative_of_class_share" or any(curve["values"])}
 
 
 def drawn_curve(name: str, curve: Curve) -> Curve:

@@ -30,7 +30,7 @@ TRAINING = (
     "positive_is_anchor_share",
     "negative_distance",
 )
-ADAPTATION = ("reward", "perplexity", "clipped_share", "location", "rho")
+ADAPTATION = ("reward", "perplexity", "clipped_share")
 
 
 def series_of(run: RunFolder) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def metric_curves(split: str, records: list[dict[str, Any]]) -> dict[str, Curve]
 
 
 def is_metric(name: str) -> bool:
-    return "@" in name or name in ("soft-recall", "nmi", "r-precision", "intra", "inter")
+    return "@" in name or name in ("nmi", "r-precision", "intra", "inter")
 
 
 def learning_rates(config: Config, *records: list[dict[str, Any]]) -> Curve:

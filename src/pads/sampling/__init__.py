@@ -3,8 +3,8 @@
 from pads.sampling.bins import BinDistribution, bin_distribution
 from pads.sampling.distances import pairwise_distances
 from pads.sampling.drawn import DrawnTriplets, diverged
-from pads.sampling.rules import NEGATIVE_RULES, BinRule, NegativeRule, Rule
-from pads.sampling.triplets import Pairs, Triplets, Tuples, draw_triplets, draw_tuples, triplet_statistics
+from pads.sampling.rules import NEGATIVE_RULES, BinRule, NegativeRule
+from pads.sampling.triplets import Triplets, draw_triplets, triplet_statistics
 
 __all__ = [
     "NEGATIVE_RULES",
@@ -12,14 +12,10 @@ __all__ = [
     "BinRule",
     "DrawnTriplets",
     "NegativeRule",
-    "Pairs",
-    "Rule",
     "Triplets",
-    "Tuples",
     "bin_distribution",
     "diverged",
     "draw_triplets",
-    "draw_tuples",
     "pairwise_distances",
     "triplet_statistics",
 ]

@@ -5,16 +5,16 @@ Dimensions: B batch, D embedding, K bins.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pads.errors import UserError
 from pads.sampling.bins import BinDistribution, bin_distribution
-from pads.sampling.rules import Rule
-from pads.sampling.triplets import Tuples, triplet_statistics
+from pads.sampling.triplets import triplet_statistics
 
 
 class DrawnTriplets:
@@ -22,29 +22,30 @@ class DrawnTriplets:
 
     names = ("triplets", "below", "above", "positive_is_anchor", "negative_of_class", "distance")
 
-    def __init__(self, rule: Rule, device: torch.device) -> None:
+    def __init__(self, rule: object, device: torch.device) -> None:
         self.bins: BinDistribution = getattr(rule, "distribution", None) or bin_distribution()
         self.histogram_K = torch.zeros(self.bins.num_bins, device=device)
         self.counts = torch.zeros(len(self.names), device=device)
-        self.losses = torch.zeros(3, dtype=torch.float64, device=device)  # steps, loss, share of violations
+        self.losses = torch.zeros(3, dtype=torch.float64, device=device)  # steps, loss, share of triplets that cost
 
-    def add(self, loss: Tensor, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples, loss_fn: nn.Module) -> None:
+    def add(
+        self, loss: Tensor, share: Tensor, embeddings_BD: Tensor, labels_B: Tensor, triplets: tuple[Tensor, ...]
+    ) -> None:
+        """Add a step; `share` is that of triplets that cost something, nan if the loss does not say it."""
         drawn_K, counts = triplet_statistics(embeddings_BD, labels_B, triplets, self.bins)
-        violations = getattr(loss_fn, "violations", None)
-        share = violations(embeddings_BD, labels_B, triplets) if violations else torch.zeros_like(loss)
         self.histogram_K += drawn_K
         self.counts += counts
-        self.losses += torch.stack([torch.ones_like(loss), loss, share.detach()]).double()
+        self.losses += torch.stack([torch.ones_like(loss), loss, share]).double()
 
     def check_finite(self, step: int) -> None:
         """Before anything is saved: a network that has become nan must not take the place of one that is good."""
-        if not torch.isfinite(self.losses).all():
+        if not torch.isfinite(self.losses[1]):
             raise diverged(step)
 
     def summary(self, step: int) -> dict[str, Any]:
         """The means since the last call."""
         self.check_finite(step)
-        steps, loss, violations = self.losses.tolist()
+        steps, loss, cost = self.losses.tolist()
         counts = dict(zip(self.names, self.counts.tolist(), strict=True))
         triplets = max(1.0, counts["triplets"])  # a miner may have found none
         histogram = (self.histogram_K / triplets).tolist()
@@ -52,7 +53,7 @@ class DrawnTriplets:
             total.zero_()
         return {
             "loss": loss / steps,
-            "violation_share": violations / steps,
+            **({} if math.isnan(cost) else {"violation_share": cost / steps}),
             "drawn": histogram,
             "below_share": counts["below"] / triplets,
             "above_share": counts["above"] / triplets,

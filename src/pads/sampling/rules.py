@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,17 +21,6 @@ from pads.errors import UserError
 from pads.sampling.bins import BinDistribution, bin_distribution, check_choice
 
 NegativeRule = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-class TupleRule(Protocol):
-    """What a miner is: it forms its tuples itself, (a, p, n) or the pairs (a1, p, a2, n), and as many as it likes."""
-
-    def mine(
-        self, embeddings_BD: Tensor, labels_B: Tensor, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, ...]: ...
-
-
-Rule = NegativeRule | TupleRule
 
 SEMIHARD_FORMS = ("nearest", "in band")
 

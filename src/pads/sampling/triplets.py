@@ -5,7 +5,7 @@ Dimensions: B batch, D embedding, K bins, R references.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch import Tensor
 from pads.errors import UserError
 from pads.sampling.bins import BinDistribution, check_choice
 from pads.sampling.distances import pairwise_distances
-from pads.sampling.rules import NegativeRule, Rule
+from pads.sampling.rules import NegativeRule
 
 NEGATIVES_FROM = ("other classes", "all but the anchor", "all")
 
@@ -24,44 +24,6 @@ class Triplets(NamedTuple):
     anchors: Tensor
     positives: Tensor
     negatives: Tensor
-
-
-class Pairs(NamedTuple):
-    """Positive and negative pairs apart, as some miners form them; pytorch-metric-learning's `indices_tuple` of four."""
-
-    anchors_of_positives: Tensor
-    positives: Tensor
-    anchors_of_negatives: Tensor
-    negatives: Tensor
-
-
-Tuples = Triplets | Pairs
-
-
-def draw_tuples(
-    embeddings_BD: Tensor, labels_B: Tensor, rule: Rule, *, generator: torch.Generator | None = None, **sampling: Any
-) -> Tuples:
-    """Triplets drawn by the weights of a rule, or what a miner gives; `sampling` are the options of `draw_triplets`."""
-    if callable(rule):
-        return draw_triplets(embeddings_BD, labels_B, rule, generator=generator, **sampling)
-    indices = rule.mine(embeddings_BD.detach(), labels_B, generator)
-    return Triplets(*indices) if len(indices) == 3 else Pairs(*indices)
-
-
-def as_pairs(tuples: Tuples) -> Pairs:
-    if len(tuples) == 4:
-        return Pairs(*tuples)
-    anchors, positives, negatives = tuples
-    return Pairs(anchors, positives, anchors, negatives)
-
-
-def as_triplets(tuples: Tuples) -> Triplets:
-    """Of pairs, every positive with every negative of the same anchor."""
-    if len(tuples) == 3:
-        return Triplets(*tuples)
-    anchors_P, positives_P, anchors_N, negatives_N = tuples
-    positive, negative = torch.where(anchors_P[:, None] == anchors_N[None, :])
-    return Triplets(anchors_P[positive], positives_P[positive], negatives_N[negative])
 
 
 def draw_triplets(
@@ -165,10 +127,14 @@ class TripletStatistics(NamedTuple):
 
 
 def triplet_statistics(
-    embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples, bins: BinDistribution
+    embeddings_BD: Tensor, labels_B: Tensor, triplets: tuple[Tensor, ...], bins: BinDistribution
 ) -> TripletStatistics:
-    """What was drawn: the histogram of the negatives' distances and the shares of the special cases."""
-    anchors_of_positives_B, positives_B, anchors_B, negatives_B = as_pairs(triplets)
+    """What was drawn: the histogram of the negatives' distances and the shares of the special cases.
+
+    triplets: (anchors, positives, negatives), or (anchors, positives, anchors, negatives) where a miner forms pairs.
+    """
+    anchors_of_positives_B, positives_B, *others, negatives_B = triplets
+    anchors_B = others[0] if others else anchors_of_positives_B
     with torch.no_grad():
         unit_BD = torch.nn.functional.normalize(embeddings_BD.detach().float(), dim=1)
         distances_B = (unit_BD[anchors_B] - unit_BD[negatives_B]).square().sum(1).sqrt()

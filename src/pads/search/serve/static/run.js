@@ -91,7 +91,7 @@ function ago(seconds) {
 
 const SHOWN = ["recall@1", "recall@2", "recall@4", "recall@8", "map@r", "nmi"];
 const ROWS = ["raw pixels", "untrained", "trained"];
-const METRICS = { "soft-recall": "Soft recall", "map@r": "MAP@R", nmi: "NMI", "r-precision": "R-precision", intra: "Distance within classes", inter: "Distance between classes" };
+const METRICS = { "map@r": "MAP@R", nmi: "NMI", "r-precision": "R-precision", intra: "Distance within classes", inter: "Distance between classes" };
 const TITLES = {
   loss: "Loss",
   reward: "Reward of the policy",
@@ -100,8 +100,6 @@ const TITLES = {
   positive_is_anchor_share: "Positives that are the anchor",
   negative_distance: "Mean distance of the negatives",
   perplexity: "Perplexity of the distribution",
-  location: "Location of the distribution",
-  rho: "Share of flipped triplets",
   clipped_share: "Bins at a bound",
   policy_entropy: "Entropy of the policy",
   images_per_second: "Images a second",
@@ -133,7 +131,7 @@ function drawFigures(box) {
 
 // -- curves --------------------------------------------------------------------------------------------------------------
 
-const isShare = (name) => /recall|map@r|nmi|precision|share|^rho$/i.test(name);
+const isShare = (name) => /recall|map@r|nmi|precision|share/i.test(name);
 const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [340, 150, 50, 10, 10, 22];
 
 function shownValue(name, value) {
