@@ -226,10 +226,10 @@ def failing(base):
 class FailingLoss(MarginLoss):
     mend = False
 
-    def forward(self, *arguments):
+    def value_and_share(self, *arguments):
         if not FailingLoss.mend:
             raise RuntimeError("the loss broke")
-        return super().forward(*arguments)
+        return super().value_and_share(*arguments)
 
 
 def test_an_arm_that_fails_does_not_lose_the_others_and_is_tried_again(quick, monkeypatch):
@@ -242,7 +242,7 @@ def test_an_arm_that_fails_does_not_lose_the_others_and_is_tried_again(quick, mo
     assert result.failures.keys() == {("failing", 0), ("after", 0)}
     assert "RuntimeError: the loss broke" in result.failures["failing", 0]
     assert "it needs failing-0, which failed" in result.failures["after", 0]
-    assert "in forward" in (quick["out"] / "errors" / "failing-0.txt").read_text()
+    assert "in value_and_share" in (quick["out"] / "errors" / "failing-0.txt").read_text()
     monkeypatch.setattr(FailingLoss, "mend", True)
     result = run_study(study, **{**quick, "seeds": (0,), "arms": ["failing", "udist", "pads"]})
     assert not result.failures

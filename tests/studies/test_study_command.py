@@ -43,7 +43,7 @@ def test_a_study_ends_in_a_table_and_says_where_the_files_are(quick, capsys):
 
 def test_a_study_with_a_run_that_failed_leaves_with_1(quick, capsys, monkeypatch):
     class Broken(MarginLoss):
-        def forward(self, *arguments):
+        def value_and_share(self, *arguments):
             raise RuntimeError("broken")
 
     monkeypatch.setitem(LOSSES, "margin", Broken)
