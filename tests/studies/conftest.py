@@ -1,10 +1,9 @@
 """Pictures and settings with which a run takes a fraction of a second."""
 
+import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 QUICK = (
     "data.image_size=16",
@@ -28,16 +27,9 @@ def quick_settings() -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="session")
-def photos(tmp_path_factory) -> Path:
+def photos(noisy_photos) -> Path:
     """14 classes of 6 noisy pictures: enough for four roles."""
-    root, noise = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
-    for label in range(14):
-        (root / f"class-{label:02d}").mkdir()
-        colour = noise.integers(0, 255, (1, 1, 3))
-        for number in range(6):
-            pixels = np.clip(colour + noise.normal(0, 60, (20, 24, 3)), 0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(root / f"class-{label:02d}" / f"{number}.png")
-    return root
+    return noisy_photos(14, size=(20, 24))
 
 
 @pytest.fixture
@@ -52,3 +44,22 @@ def quick(photos, tmp_path):
         "settings": [*QUICK, "adapt_every=3", "test_curve_every=1"],
         "commit": "abc1234",
     }
+
+
+@pytest.fixture
+def study_command(quick):
+    """The command line of `pads study controls` with the arms udist and pads, and what else the test is about."""
+
+    def make(*more):
+        options = {
+            "--recipe-base": "folder",
+            "--data": quick["data"],
+            "--out": quick["out"],
+            "--commit": quick["commit"],
+        }
+        words = [word for option in options.items() for word in option]
+        words += [word for setting in quick["settings"] for word in ("--set", setting)]
+        command = [sys.executable, "-m", "pads", "study", "controls", "--arms", "udist", "pads", "--seeds", "0"]
+        return [str(word) for word in (*command, *words, *more)]
+
+    return make

@@ -32,7 +32,3 @@ def test_the_study_of_ones_own_runs(quick, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert "multipliers, folder" in out
     assert "softer" in out
-
-
-def test_every_study_is_there():
-    assert all(f"`{name}`" in TEXT for name in [*STUDIES, "claims"])

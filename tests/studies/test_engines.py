@@ -68,20 +68,8 @@ def test_the_runs_of_several_processes_are_those_of_one(quick, tmp_path):
         assert ours.read_bytes() == theirs.read_bytes()
 
 
-def test_a_stopped_study_saves_its_runs_and_says_that_the_same_command_goes_on(quick):
-    settings = [word for setting in quick["settings"] for word in ("--set", setting)]
-    line = [sys.executable, "-m", "pads", "study", "controls", "--arms", "udist", "pads", "--seeds", "0", "--jobs", "2"]
-    line += [
-        "--recipe-base",
-        "folder",
-        "--data",
-        quick["data"],
-        "--out",
-        str(quick["out"]),
-        "--epochs",
-        "500",
-        *settings,
-    ]
+def test_a_stopped_study_saves_its_runs_and_says_that_the_same_command_goes_on(quick, study_command):
+    line = study_command("--jobs", 2, "--epochs", 500)
     # a shell's background job, such as a CI, ignores Ctrl-C and hands that down; a person's terminal does not
     heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     study = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heard)

@@ -18,7 +18,7 @@ from pads.runs import RunFolder
 from pads.studies import STUDIES, Arm, Result, Study, pads, print_report, udist, write_report
 from pads.studies.arms import base_config, with_part
 from pads.studies.claims import CLAIMS, NOT_RUN, Evidence, best, hold_claims, print_claims, read_evidence, write_claims
-from pads.studies.costs import print_costs, rates_of, run_seconds, study_seconds
+from pads.studies.costs import rates_of, run_seconds, study_seconds
 from pads.studies.plan import Plan
 from pads.studies.seeds import append_row
 
@@ -225,17 +225,8 @@ def found_of(held, says):
 
 
 def test_claims_are_held_against_the_runs_that_are_there(tmp_path):
-    study_folder(
-        tmp_path,
-        "frequency",
-        "cub200",
-        {
-            "static": [0.60, 0.61, 0.62],
-            "M-infinity": [0.58, 0.59, 0.601],
-            "M-30": [0.60, 0.59, 0.59],
-            "M-10": [0.7] * 3,
-        },
-    )
+    adapted = {"M-infinity": [0.58, 0.59, 0.601], "M-30": [0.60, 0.59, 0.59], "M-10": [0.7] * 3}
+    study_folder(tmp_path, "frequency", "cub200", {"static": [0.60, 0.61, 0.62], **adapted})
     study_folder(tmp_path, "frequency", "emoji", {"static": [0.1, 0.1], "M-infinity": [0.9, 0.9]})
     held = hold_below(tmp_path, "cub200")
     assert len(held) == len(CLAIMS)
@@ -418,14 +409,3 @@ def test_the_cost_of_a_run_is_its_images_over_the_rate(tmp_path, monkeypatch):
     assert "H200" in rates_of(config).words
     with pytest.raises(UserError, match="not what `pads bench` writes"):
         rates_of(config, Path("bench.json"))
-
-
-def test_the_list_names_every_study_and_says_where_its_costs_are_from(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    console = Console(file=io.StringIO(), width=200)
-    print_costs("folder", 5, None, console)
-    said = console.file.getvalue()
-    assert all(name in said for name in [*STUDIES, "claims"])
-    assert "unknown" in said
-    print_costs(None, 5, None, console)
-    assert "benchmarks/h200.json" in console.file.getvalue()

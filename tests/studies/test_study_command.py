@@ -8,6 +8,7 @@ from rich.console import Console
 from pads.cli import main
 from pads.config import Config
 from pads.losses import LOSSES, MarginLoss
+from pads.studies import STUDIES
 from pads.studies.engines import Job
 from pads.studies.progress import LiveDisplay, show_progress
 
@@ -71,12 +72,14 @@ def test_wrong_input_is_one_sentence(capsys, tmp_path, monkeypatch, arguments, m
     assert "Traceback" not in said
 
 
-def test_the_list_says_what_a_study_costs(capsys, tmp_path, monkeypatch):
+def test_the_list_names_every_study_and_says_where_its_costs_are_from(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, _ = run(capsys, "--list", "--seeds", 0, 1)
     assert code == 0
-    assert "state-reward" in out
+    assert all(name in out for name in [*STUDIES, "claims"])
     assert "With 2 seeds" in out
+    assert "benchmarks/h200.json" in out
+    assert "unknown" in run(capsys, "--list", "--recipe-base", "folder")[1]
 
 
 def test_the_live_display_has_a_bar_for_the_study_and_for_each_run_under_way():
