@@ -341,7 +341,7 @@ def after_training(run: RunFolder, options: argparse.Namespace) -> None:
     path = shlex.quote(str(run.path))
     if not options.no_report:
         print("Drawing the report ...", flush=True)
-        with told_if_it_fails("the report was not drawn", f"pads report {path}"):
+        with report_failure("the report was not drawn", f"pads report {path}"):
             from pads.reports.report import write_report
 
             print(f"Drawn in {write_report([run]).page}")
@@ -349,7 +349,7 @@ def after_training(run: RunFolder, options: argparse.Namespace) -> None:
     if data.name == "folder" and data.root is not None and not options.no_index:
         out = run.path / "images-index"
         print("Making the images searchable ...", flush=True)
-        with told_if_it_fails("the index was not made", f"pads index {path} {shlex.quote(data.root)} --out {out}"):
+        with report_failure("the index was not made", f"pads index {path} {shlex.quote(data.root)} --out {out}"):
             from pads.search import build_index
 
             index = build_index(run, data.root, out)
@@ -357,7 +357,8 @@ def after_training(run: RunFolder, options: argparse.Namespace) -> None:
 
 
 @contextmanager
-def told_if_it_fails(what: str, again: str) -> Iterator[None]:
+def report_failure(what: str, again: str) -> Iterator[None]:
+    """Print what failed, why, and the command that tries it again."""
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:

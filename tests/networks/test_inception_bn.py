@@ -8,12 +8,12 @@ from torch.nn import functional as F
 
 from pads.data.augment import normalise
 from pads.evaluate import evaluate
-from pads.networks import BACKBONES, EmbeddingNetwork, seeded
+from pads.networks import BACKBONES, EmbeddingNetwork, use_seed
 
 
 @pytest.fixture(scope="module")
 def backbone():
-    with seeded(0):
+    with use_seed(0):
         network = BACKBONES["inception-bn"]()
         for name, value in network.state_dict().items():  # statistics and shifts that a mistake would not survive
             if name.endswith(("_bn.running_mean", "bias")):

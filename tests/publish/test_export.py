@@ -25,7 +25,7 @@ from pads.data.preprocessing import Preprocessing
 from pads.errors import UserError
 from pads.publish import FORMATS, export_run, formats
 from pads.publish import export as export_module
-from pads.publish.formats import TOLERANCE, made_up_images, original
+from pads.publish.formats import TOLERANCE, make_up_images, original
 from pads.runs import RunFolder
 from pads.train import nobody
 
@@ -92,7 +92,7 @@ def test_every_format_is_there_with_its_checksum_and_differs_by_less_than_the_to
 
 @pytest.mark.parametrize("num", [1, 3, 8])
 def test_the_graphs_take_batches_of_any_size(export, model, num):
-    pixels, sizes = made_up_images(model, num)
+    pixels, sizes = make_up_images(model, num)
     expected = original(model, pixels, sizes).numpy()
     session = onnxruntime.InferenceSession(export / "model.onnx", providers=["CPUExecutionProvider"])
     by_onnx = session.run(None, {"pixels": pixels.numpy(), "sizes": sizes.numpy()})[0]

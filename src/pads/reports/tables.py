@@ -31,7 +31,7 @@ def write_tables(folder: Path, groups: Sequence[Group], look: Look | None) -> li
             ("file", "class", "num_relevant", "average_precision", "nearest_file", "nearest_class", "nearest_distance"),
             query_rows(look),
         )
-        tables["confused.csv"] = (("class", "other_class", "share", "file", "found_file"), confused_rows(look))
+        tables["confused.csv"] = (("class", "other_class", "share", "file", "found_file"), confusion_rows(look))
     if look is not None and look.xy_M2 is not None:
         tables["map.csv"] = (("file", "class", "x", "y"), map_rows(look))
     written = []
@@ -95,7 +95,7 @@ def query_rows(look: Look) -> Iterator[Sequence[Any]]:
         )
 
 
-def confused_rows(look: Look) -> Iterator[Sequence[Any]]:
+def confusion_rows(look: Look) -> Iterator[Sequence[Any]]:
     for pair in look.confused:
         names = look.class_names[pair.first], look.class_names[pair.second]
         yield (*names, round(pair.share, 6), str(look.paths[pair.query]), str(look.paths[pair.found]))
