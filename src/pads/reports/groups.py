@@ -10,7 +10,7 @@ from pads.config import Config, to_dict
 from pads.data import OWN_IMAGES
 from pads.reports.curves import Band, band, running_mean
 from pads.reports.heatmap import Progression, mean_progression
-from pads.reports.series import Curve, series_of
+from pads.reports.series import series_of
 from pads.runs import RunFolder
 
 
@@ -27,7 +27,9 @@ class Group:
 
     def band(self, name: str) -> Band | None:
         """Of the curve of that name over the runs; None where none has it."""
-        curves = [smooth_reward(name, series["curves"][name]) for series in self.series if name in series["curves"]]
+        curves = [series["curves"][name] for series in self.series if name in series["curves"]]
+        if name == "reward":
+            curves = list(map(running_mean, curves))
         made = band(curves) if curves else None
         return made if made and made.steps else None
 
@@ -41,11 +43,6 @@ def curve_names(groups: Iterable[Group]) -> set[str]:
     """Of the curves that one of the runs has something to say by: only some samplers draw a negative of the class."""
     curves = [item for group in groups for series in group.series for item in series["curves"].items()]
     return {name for name, curve in curves if name != "negative_of_class_share" or any(curve["values"])}
-
-
-def smooth_reward(name: str, curve: Curve) -> Curve:
-    """Smooth the curve if it is that of the reward."""
-    return running_mean(curve) if name == "reward" else curve
 
 
 def group_runs(runs: Iterable[RunFolder]) -> list[Group]:
