@@ -216,14 +216,6 @@ def changed_run(run, tmp_path, *, config=None, metrics=None):
     return copy
 
 
-def test_the_card_stamps_a_test_selected_run_and_names_its_weights(run, unchecked, tmp_path):
-    weights = {"file": "start.pth", "sha256": "ab" * 32, "tensors": 1, "left_out": 0}
-    copy = changed_run(run, tmp_path, metrics={"protocol": "test-selected", "weights": weights})
-    card = (export_run(copy, ["safetensors"], tmp_path / "out") / "README.md").read_text()
-    assert "**test-selected**" in card and "on the test split itself" in card and "expect less" in card
-    assert "start.pth" in card and "ab" * 32 in card
-
-
 def test_an_unfinished_run_is_exported_without_figures(run, unchecked, tmp_path):
     copy = changed_run(run, tmp_path)
     (copy.path / "metrics.json").unlink()

@@ -53,13 +53,10 @@ def test_charts_hold_the_curves_that_are_there_and_no_others():
 
 def test_every_curve_of_a_run_but_shares_without_a_chart_is_drawn(runs):
     names = {name for group in group_runs(runs.values()) for series in group.series for name in series["curves"]}
-    drawn = {line.name for chart in charts_of(names) for line in chart.lines}
+    charts = charts_of(names)
+    drawn = {line.name for chart in charts for line in chart.lines}
+    assert all(chart.title and chart.unit for chart in charts)
     assert names - drawn == {"positive_is_anchor_share", "clipped_share"}
-
-
-def test_every_chart_has_a_title_and_a_unit(runs):
-    names = {name for group in group_runs(runs.values()) for series in group.series for name in series["curves"]}
-    assert all(chart.title and chart.unit for chart in charts_of(names))
 
 
 # -- progressions ------------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from pads.metrics import compute_metrics
 from pads.reports.gallery import average_precisions, find_confused_classes, good_and_bad, retrieve
 
 
@@ -54,13 +53,6 @@ def test_neighbours_and_average_precisions_are_those_of_a_naive_search(seed, fla
         assert found.precisions_Q[row] == pytest.approx(precision, nan_ok=True)
         query = given[0][found.queries_Q[row]]
         assert found.distances_QK[row, 0] == pytest.approx((query - given[0][others[0]]).norm().item(), abs=1e-5)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_mean_of_the_average_precisions_is_map_at_r(seed):
-    embeddings_ND, labels_N, *_ = example(seed)
-    expected = compute_metrics(embeddings_ND, labels_N, ["map@r"])["map@r"]
-    assert np.nanmean(retrieve(embeddings_ND, labels_N).precisions_Q) == pytest.approx(expected)
 
 
 def test_a_query_with_nothing_to_find_has_no_average_precision():
