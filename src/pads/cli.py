@@ -372,6 +372,11 @@ def recipe_config(name: str) -> Config | AutoConfig:
     return with_settings(lookup(RECIPES, name, "recipe")(), write_settings({"recipe": name}))
 
 
+def pick(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Return these options by their names, for a function that calls them the same."""
+    return {name: getattr(options, name) for name in names}
+
+
 def write_settings(values: Mapping[str, Any]) -> list[str]:
     """Write values as `--set` takes them; None is one that was not given."""
     return [f"{key}={json.dumps(value)}" for key, value in values.items() if value is not None]
@@ -440,24 +445,9 @@ def study_command(options: argparse.Namespace) -> None:
         print_claims(held, base)
         print(f"written to {write_claims(held, base, out, evidence.sources())}")
         return
-    result = run_study(
-        options.study,
-        out=options.out,
-        base=options.recipe_base,
-        seeds=options.seeds,
-        arms=options.arms,
-        epochs=options.epochs,
-        data=options.data,
-        weights=options.weights,
-        settings=options.set or [],
-        tune=options.tune,
-        engine=options.engine,
-        jobs=options.jobs,
-        gpus_per_run=options.gpus_per_run,
-        drop_checkpoints=options.drop_checkpoints,
-        commit=options.commit,
-        plain=options.plain,
-    )
+    runs = pick(options, "out", "seeds", "arms", "epochs", "data", "weights", "tune", "drop_checkpoints", "commit")
+    how = pick(options, "engine", "jobs", "gpus_per_run", "plain")
+    result = run_study(options.study, base=options.recipe_base, settings=options.set or [], **runs, **how)
     print_report(result)
     if result.failures:
         sys.exit(1)
@@ -469,15 +459,8 @@ def prepare_command(options: argparse.Namespace) -> None:
     from pads.display import progress_bars
 
     with progress_bars() as show:
-        prepared = prepare(
-            options.dataset,
-            options.data,
-            options.out,
-            size=options.size,
-            ratio=options.ratio,
-            skip_bad_images=options.skip_bad_images,
-            progress=show,
-        )
+        how = pick(options, "size", "ratio", "skip_bad_images")
+        prepared = prepare(options.dataset, options.data, options.out, **how, progress=show)
     for note in prepared.benchmark.notes:
         print(note)
     counts = ", ".join(f"{split} {len(images):,}" for split, images in split_lists(prepared.benchmark).items())
@@ -488,13 +471,7 @@ def serve_command(options: argparse.Namespace) -> None:
     """Serve a page and an HTTP API to search an index, or to watch a run and search its test images."""
     from pads.search.serve import serve
 
-    serve(
-        options.path,
-        host=options.host,
-        port=options.port,
-        images=options.images,
-        follow_links=options.follow_links,
-    )
+    serve(options.path, **pick(options, "host", "port", "images", "follow_links"))
 
 
 def push_command(options: argparse.Namespace) -> None:
@@ -531,17 +508,8 @@ def index_command(options: argparse.Namespace) -> None:
     notes: list[str] = []
     try:
         with progress_bars() as show:
-            index = build_index(
-                options.run,
-                options.images,
-                options.out,
-                checkpoint=options.checkpoint,
-                rebuild=options.rebuild,
-                data=options.data,
-                device=options.device,
-                progress=show,
-                note=notes.append,
-            )
+            how = pick(options, "checkpoint", "rebuild", "data", "device")
+            index = build_index(options.run, options.images, options.out, **how, progress=show, note=notes.append)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("what was embedded is kept, and the same command goes on.") from None
     print("\n".join([*notes, *described(index)]))
@@ -551,18 +519,8 @@ def search_command(options: argparse.Namespace) -> None:
     """Find the images of an index that look like others."""
     from pads.search.search import print_answers
 
-    print_answers(
-        options.index,
-        options.queries,
-        list_file=options.list_file,
-        k=options.k,
-        label=options.label,
-        precision=options.precision,
-        as_json=options.json,
-        show=options.show,
-        sheet=options.sheet,
-        images=options.images,
-    )
+    how = pick(options, "list_file", "k", "label", "precision", "show", "sheet", "images")
+    print_answers(options.index, options.queries, as_json=options.json, **how)
 
 
 def export_command(options: argparse.Namespace) -> None:
