@@ -12,10 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import pads
 from pads.cli import SPLITS, main, make_parser
@@ -44,16 +42,8 @@ def answer(capsys, *arguments: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def photos(tmp_path_factory) -> Path:
-    """Ten classes of six pictures."""
-    root, noise = tmp_path_factory.mktemp("data") / "my photos", np.random.default_rng(0)
-    for label in range(10):
-        (root / f"class-{label}").mkdir(parents=True)
-        pattern = np.kron(noise.integers(0, 256, (6, 6, 3)), np.ones((4, 4, 1)))
-        for number in range(6):
-            pixels = np.clip(pattern + noise.normal(0, 60, pattern.shape), 0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(root / f"class-{label}" / f"{number}.png")
-    return root
+def photos(noisy_photos) -> Path:
+    return noisy_photos(10)
 
 
 @pytest.fixture(scope="module")
@@ -204,8 +194,10 @@ def test_every_split_can_be_evaluated(capsys, finished, split):
 
 def test_names_that_are_no_text_can_be_said(capsys, photos, tmp_path):
     shutil.copytree(photos, tmp_path / "photos")
-    os.rename(tmp_path / "photos" / "class-1" / "0.png", os.fsencode(tmp_path / "photos" / "class-1") + b"/caf\xe9.png")
-    (tmp_path / "photos" / "class-1").joinpath(os.fsdecode(b"caf\xe9.png")).write_bytes(b"bad")
+    os.rename(
+        tmp_path / "photos" / "class-01" / "0.png", os.fsencode(tmp_path / "photos" / "class-01") + b"/caf\xe9.png"
+    )
+    (tmp_path / "photos" / "class-01").joinpath(os.fsdecode(b"caf\xe9.png")).write_bytes(b"bad")
     options = ["--skip-bad-images", "--set", "num_epochs=1", *SETTINGS]
     out = answer(capsys, "train", "folder", "--data", tmp_path / "photos", "--run", tmp_path / "run", *options)
     assert "caf\\udce9.png" in out

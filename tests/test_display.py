@@ -15,10 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 from rich.console import Console
 
 import pads.display
@@ -304,38 +302,27 @@ def test_without_a_selection_split_there_is_a_line_for_each_record():
 def kind_of_display(console: Console, monkeypatch, plain: bool = False) -> set[str]:
     made = set()
     for kind in (LiveDisplay, PlainLines):
-        monkeypatch.setattr(
-            kind,
-            "__init__",
-            lambda self, *arguments, kind=kind, init=kind.__init__: (made.add(kind.__name__), init(self, *arguments))[
-                1
-            ],
-        )
+        make = lambda *arguments, kind=kind: made.add(kind.__name__) or kind(*arguments)
+        monkeypatch.setattr(pads.display, kind.__name__, make)
     with watching(console=console, plain=plain):
         pass
     return made
 
 
 @pytest.mark.parametrize(
-    ("options", "plain", "kind"),
+    ("terminal", "letters", "plain", "kind"),
     [
-        ({"force_terminal": True, "_environ": {"TERM": "xterm-256color"}}, False, "LiveDisplay"),
-        ({"force_terminal": True, "_environ": {"TERM": "xterm-256color"}}, True, "PlainLines"),
-        ({"force_terminal": True, "_environ": {"TERM": "dumb"}}, False, "PlainLines"),
-        ({"force_terminal": False, "_environ": {"TERM": "xterm-256color"}}, False, "PlainLines"),
+        ("xterm-256color", "utf-8", False, "LiveDisplay"),
+        ("xterm-256color", "utf-8", True, "PlainLines"),
+        ("xterm-256color", "ascii", False, "PlainLines"),
+        ("dumb", "utf-8", False, "PlainLines"),
+        (None, "utf-8", False, "PlainLines"),
     ],
 )
-def test_the_live_display_is_for_terminals_that_can_show_it(options, plain, kind, monkeypatch):
-    class Terminal(io.StringIO):
-        encoding = "utf-8"
-
-    assert kind_of_display(Console(file=Terminal(), **options), monkeypatch, plain) == {kind}
-
-
-def test_a_terminal_without_the_letters_gets_plain_lines(monkeypatch):
-    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    console = Console(file=file, force_terminal=True, _environ={"TERM": "xterm"})
-    assert kind_of_display(console, monkeypatch) == {"PlainLines"}
+def test_the_live_display_is_for_terminals_that_can_show_it(terminal, letters, plain, kind, monkeypatch):
+    file = io.TextIOWrapper(io.BytesIO(), encoding=letters)
+    console = Console(file=file, force_terminal=terminal is not None, _environ={"TERM": terminal or "xterm"})
+    assert kind_of_display(console, monkeypatch, plain) == {kind}
 
 
 def test_forced_colours_do_not_make_a_log_a_terminal(monkeypatch, capsys):
@@ -407,25 +394,13 @@ def test_a_second_interrupt_says_that_nothing_was_saved_since():
         interrupted(console_of(), KeyboardInterrupt())
 
 
-def test_ctrl_c_in_a_terminal_restores_it_and_says_once_how_to_go_on(tmp_path):
-    noise = np.random.default_rng(0)
-    for label in range(10):
-        (tmp_path / "photos" / str(label)).mkdir(parents=True)
-        for number in range(4):
-            Image.fromarray(noise.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(
-                tmp_path / f"photos/{label}/{number}.png"
-            )
-    sizes = [
-        "data.image_size=16",
-        "data.resize=16",
-        "data.store_size=16",
-        "data.classes_per_batch=2",
-        "num_epochs=100000",
-    ]
-    command = [sys.executable, "-m", "pads", "train", "folder", "--data", "photos", "--run", "run"]
+def test_ctrl_c_in_a_terminal_restores_it_and_says_once_how_to_go_on(noisy_photos, tmp_path):
+    settings = [*(f"data.{name}=16" for name in ("image_size", "resize", "store_size"))]
+    settings += ["data.classes_per_batch=2", "num_epochs=100000"]
+    command = [sys.executable, "-m", "pads", "train", "folder", "--data", str(noisy_photos(10, 4)), "--run", "run"]
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [*command, *(word for size in sizes for word in ("--set", size))],
+        [*command, *(word for setting in settings for word in ("--set", setting))],
         cwd=tmp_path,
         stdout=theirs,
         stderr=theirs,

@@ -6,12 +6,12 @@ from torch import nn
 
 from pads import UserError, compute_metrics, evaluate
 from pads.evaluate import REPORTED, embed, raw_pixels
-from pads.networks import EmbeddingNetwork, seeded
+from pads.networks import EmbeddingNetwork, use_seed
 from pads.networks.small import SmallNetwork
 
 
 def network(**options):
-    with seeded(0):
+    with use_seed(0):
         return EmbeddingNetwork(SmallNetwork(width=8), 6, **options)
 
 

@@ -15,7 +15,7 @@ from pads.curricula import Curriculum, make_curriculum
 from pads.data.roles import Views
 from pads.errors import UserError
 from pads.losses import build_loss
-from pads.networks import EmbeddingNetwork, build_backbone, find_weights, load_weights, seeded
+from pads.networks import EmbeddingNetwork, build_backbone, find_weights, load_weights, use_seed
 from pads.networks.depth import layer_numbers, rate_scales
 from pads.pml.miners import mine_tuples
 from pads.pml.names import is_theirs
@@ -27,7 +27,7 @@ from pads.sampling import draw_triplets
 def build_network(config: Config) -> EmbeddingNetwork:
     """The network with random weights, for a state dict to be loaded into: the same for the same seed."""
     options = config.network
-    with seeded(config.seed):
+    with use_seed(config.seed):
         backbone = build_backbone(options.backbone, pooling=options.pooling, image_size=config.data.image_size)
         return EmbeddingNetwork(
             backbone,

@@ -8,7 +8,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
@@ -21,13 +21,195 @@ from pads.recipes import RECIPES
 if TYPE_CHECKING:
     from pads.runs import RunFolder
 
-Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
+Argument: TypeAlias = tuple[str, dict[str, Any]]
 SPLITS = ("test", "selection", "reward", "train")
 MAPS = ("auto", "umap", "pca", "none")
 EXAMPLES = """examples:
   pads train folder --data photos/ --run runs/photos
   pads train emoji-pads --set num_epochs=20
   pads train --resume runs/photos"""
+
+
+def argument(name: str, metavar: str, help: str, **options: Any) -> Argument:
+    """Describe an argument of a command; `options` are those of argparse."""
+    return name, {"metavar": metavar, "help": help, **options}
+
+
+def flag(name: str, help: str) -> Argument:
+    """Describe an option that takes no value."""
+    return name, {"action": "store_true", "help": help}
+
+
+def choice(name: str, choices: Sequence[str], help: str, **options: Any) -> Argument:
+    """Describe an option that takes one of a few values."""
+    return name, {"choices": choices, "help": help, **options}
+
+
+RUN = argument("run", "RUN", "a run folder")
+CHECKPOINT = choice("--checkpoint", ("selected", "last"), "take this network (default: selected)", default="selected")
+
+ARGUMENTS: dict[str, tuple[Argument, ...]] = {
+    "train": (
+        argument("recipe", "RECIPE", "a name that `pads recipes` lists", nargs="?"),
+        argument("--resume", "RUN", "resume the run in this folder; takes no recipe"),
+        argument("--data", "DIR", "read the images from here"),
+        argument(
+            "--set",
+            "KEY=VALUE",
+            "change one setting, such as loss.options.beta=0.6; may be repeated; `pads recipes RECIPE` shows them all",
+            action="append",
+        ),
+        argument("--run", "DIR", "write the run into this folder (default: runs/RECIPE-SEED)"),
+        argument("--seed", "SEED", "seed the weights, the batches, the drawing and the policy (default: 0)", type=int),
+        argument("--weights", "FILE", "start the backbone from this file, or download imagenet"),
+        argument("--device", "DEVICE", "train on cpu, cuda, ... (default: auto)"),
+        flag("--skip-bad-images", "leave out images that cannot be read"),
+        flag(
+            "--paper-protocol",
+            "select the epoch on the test split, as the authors did; every figure is then marked test-selected",
+        ),
+        flag("--plain", "print plain lines instead of the live display"),
+        flag("--tensorboard", "write TensorBoard files into the run folder"),
+        flag("--no-report", "draw no report at the end"),
+        flag("--no-index", "make no index of your own folder at the end"),
+    ),
+    "recipes": (argument("recipe", "RECIPE", "show this recipe's whole config", nargs="?"),),
+    "evaluate": (
+        RUN,
+        choice("--split", SPLITS, "measure this split (default: test)", default="test"),
+        CHECKPOINT,
+        flag("--json", "print JSON, fractions instead of percentages"),
+    ),
+    "report": (
+        argument("runs", "RUN", "a run folder, finished or not", nargs="+"),
+        argument("--out", "DIR", "write report.html and report/ here, or NAME.html (default: the first run's folder)"),
+        choice(
+            "--map",
+            MAPS,
+            "draw the test images by this (default: umap where it is installed, else pca)",
+            default="auto",
+        ),
+        argument("--class", "NAME", "open the page of this class; may be repeated", dest="classes", action="append"),
+    ),
+    "study": (
+        argument("study", "STUDY", "a name that `pads study --list` shows", nargs="?"),
+        flag("--list", "list the studies and what they cost"),
+        argument(
+            "--recipe-base",
+            "BASE",
+            "start from emoji, cub200, cars196, sop, folder, csv, hf, or a recipe (default: the paper's)",
+        ),
+        argument("--data", "DIR", "read the images from here"),
+        argument("--weights", "FILE", "start the backbone from this file"),
+        argument(
+            "--seeds", "SEED", "run these seeds (default: 0 1 2 3 4)", type=int, nargs="+", default=[0, 1, 2, 3, 4]
+        ),
+        argument("--arms", "ARM", "run only these arms, and the runs that they need", nargs="+", default=[]),
+        argument(
+            "--epochs",
+            "EPOCHS",
+            "train every run for this long; the learning-rate schedule is stretched with it",
+            type=int,
+        ),
+        argument("--set", "KEY=VALUE", "change one setting of all arms; may be repeated", action="append"),
+        argument("--out", "DIR", "write the study into this folder (default: studies/STUDY-BASE)"),
+        argument("--results", "DIR", "let `claims` read this folder (default: the one around --out)"),
+        flag("--tune", "pick settings of each arm on the selection split first"),
+        argument("--jobs", "N", "run this many at a time (default: one, or one on each GPU)", type=int),
+        choice("--engine", ("local", "ray"), "run here or on a Ray cluster (default: local)", default="local"),
+        argument(
+            "--gpus-per-run",
+            "SHARE",
+            "give each run this share of a GPU, with --engine ray (default: 1 if there is one)",
+            type=float,
+        ),
+        flag("--drop-checkpoints", "delete the checkpoints of finished runs; the selected networks stay"),
+        argument("--commit", "COMMIT", "name this commit in seeds.csv, where git is not there to ask"),
+        argument("--bench", "FILE", "take the costs of --list from this bench.json of `pads bench`"),
+        flag("--plain", "print plain lines instead of the live display"),
+    ),
+    "index": (
+        RUN,
+        argument("images", "IMAGES", "a folder; its sub-folders are the labels"),
+        argument("--out", "INDEX", "make this index, or bring it up to date", required=True),
+        CHECKPOINT,
+        flag("--rebuild", "embed everything anew, also with another model"),
+        argument("--data", "DIR", "find the run's own images here, to calibrate on (default: as in training)"),
+        argument("--device", "DEVICE", "embed on cpu, cuda, ... (default: auto)", default="auto"),
+    ),
+    "search": (
+        argument("index", "INDEX", "what `pads index` made"),
+        argument("queries", "QUERY", "an image file; any number of them", nargs="*"),
+        argument(
+            "--from", "FILE", "read more queries from this file, one path a line (-: standard input)", dest="list_file"
+        ),
+        argument("-k", "K", "find this many neighbours of each query (default: 10)", type=int, default=10),
+        argument("--label", "LABEL", "search only images with this label"),
+        argument(
+            "--precision",
+            "PRECISION",
+            "be right for this share of the neighbours called the same item (default: 0.95)",
+            type=float,
+            default=0.95,
+        ),
+        flag("--json", "print JSON, a line for each query"),
+        flag("--show", "open a contact sheet"),
+        argument("--sheet", "FILE", "write a contact sheet, such as sheet.png"),
+        argument("--images", "DIR", "find the indexed images here (default: where they were)"),
+    ),
+    "serve": (
+        argument("path", "INDEX|RUN", "an index folder, or a run folder, also while it is trained"),
+        argument("--host", "HOST", "listen on this address (default: this machine alone)", default="127.0.0.1"),
+        argument("--port", "PORT", "listen on this port, 0 for any free one (default: 8420)", type=int, default=8420),
+        argument("--images", "DIR", "find the images, or the run's data, here (default: where they were)"),
+        flag("--follow-links", "also show images that are links out of the folder of the index"),
+    ),
+    "export": (
+        RUN,
+        choice(
+            "--to",
+            ("safetensors", "onnx", "torch-export"),
+            "write this format; may be repeated",
+            action="append",
+            required=True,
+        ),
+        argument("--out", "DIR", "write it here (default: RUN/export)"),
+        CHECKPOINT,
+    ),
+    "push": (
+        RUN,
+        argument("repo", "USER/NAME", "the repository, made if it is not there yet"),
+        flag("--private", "make a new repository private"),
+    ),
+    "prepare": (
+        argument("dataset", "DATASET", "cub200, cars196, sop, inshop, folder, csv or hf"),
+        argument("--data", "DIR", "read the images from here", required=True),
+        argument("--out", "DIR", "write the store here (default: hidden, beside the images)"),
+        argument(
+            "--size",
+            "SIZE",
+            "keep this many pixels of the shorter side (default: as the recipes of the data set have it)",
+            type=int,
+        ),
+        argument(
+            "--ratio",
+            "RATIO",
+            "keep this ratio of the longer side to the shorter (default: 4/3)",
+            type=float,
+            default=Data.store_ratio,
+        ),
+        flag("--skip-bad-images", "leave out images that cannot be read"),
+    ),
+    "bench": (
+        argument("recipe", "RECIPE", "a recipe (default: %(default)s)", nargs="?", default="cub200-margin-udist"),
+        argument("--data", "DIR", "take real images (default: noise in the shape of CUB200-2011)"),
+        argument("--set", "KEY=VALUE", "change one setting; may be repeated", action="append"),
+        argument(
+            "--steps", "STEPS", "train for this many steps in each measurement (default: 600)", type=int, default=600
+        ),
+        argument("--out", "FILE", "write the figures here (default: bench.json)", default="bench.json"),
+    ),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -79,6 +261,7 @@ def is_first_process() -> bool:
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """Make the parser of all commands; the docstring of a command's function describes it."""
     parser = Parser(
         prog="pads",
         description="Train similarity models on your own images; a reproduction of PADS (CVPR 2020) with controls.",
@@ -86,300 +269,15 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pads {pads.__version__}")
     parser.set_defaults(command=None)
     commands = parser.add_subparsers(metavar="COMMAND")
-    for add in (
-        add_train,
-        add_recipes,
-        add_evaluate,
-        add_report,
-        add_study,
-        add_index,
-        add_search,
-        add_serve,
-        add_export,
-        add_push,
-        add_prepare,
-        add_bench,
-    ):
-        add(commands)
+    for name, (run, help) in COMMANDS.items():
+        about = " ".join((run.__doc__ or "").split())
+        command = commands.add_parser(name, help=help, description=about)
+        for argument_name, options in ARGUMENTS[name]:
+            command.add_argument(argument_name, **options)
+        command.set_defaults(command=run)
+    commands.choices["train"].epilog = EXAMPLES
+    commands.choices["train"].formatter_class = argparse.RawDescriptionHelpFormatter
     return parser
-
-
-def add_train(commands: Commands) -> None:
-    train = commands.add_parser(
-        "train",
-        help="train a recipe, or resume a run",
-        description="Train a recipe, or resume a run that was stopped.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    train.add_argument("recipe", nargs="?", metavar="RECIPE", help="a name that `pads recipes` lists")
-    train.add_argument("--resume", metavar="RUN", help="resume the run in this folder; takes no recipe")
-    train.add_argument("--data", metavar="DIR", help="read the images from here")
-    train.add_argument(
-        "--set",
-        metavar="KEY=VALUE",
-        action="append",
-        help="change one setting, such as loss.options.beta=0.6; may be repeated; `pads recipes RECIPE` shows them all",
-    )
-    train.add_argument("--run", metavar="DIR", help="write the run into this folder (default: runs/RECIPE-SEED)")
-    train.add_argument(
-        "--seed", type=int, help="seed the weights, the batches, the drawing and the policy (default: 0)"
-    )
-    train.add_argument("--weights", metavar="FILE", help="start the backbone from this file, or download imagenet")
-    train.add_argument("--device", help="train on cpu, cuda, ... (default: auto)")
-    train.add_argument("--skip-bad-images", action="store_true", help="leave out images that cannot be read")
-    train.add_argument(
-        "--paper-protocol",
-        action="store_true",
-        help="select the epoch on the test split, as the authors did; every figure is then marked test-selected",
-    )
-    train.add_argument("--plain", action="store_true", help="print plain lines instead of the live display")
-    train.add_argument("--tensorboard", action="store_true", help="write TensorBoard files into the run folder")
-    train.add_argument("--no-report", action="store_true", help="draw no report at the end")
-    train.add_argument("--no-index", action="store_true", help="make no index of your own folder at the end")
-    train.set_defaults(command=train_command)
-
-
-def add_recipes(commands: Commands) -> None:
-    recipes = commands.add_parser("recipes", help="list the recipes", description="List the recipes.")
-    recipes.add_argument("recipe", nargs="?", metavar="RECIPE", help="show this recipe's whole config")
-    recipes.set_defaults(command=recipes_command)
-
-
-def add_evaluate(commands: Commands) -> None:
-    evaluate = commands.add_parser("evaluate", help="measure a trained run", description="Measure a trained run.")
-    evaluate.add_argument("run", metavar="RUN", help="a run folder")
-    evaluate.add_argument("--split", choices=SPLITS, default="test", help="measure this split (default: test)")
-    evaluate.add_argument(
-        "--checkpoint", choices=("selected", "last"), default="selected", help="take this network (default: selected)"
-    )
-    evaluate.add_argument("--json", action="store_true", help="print JSON, fractions instead of percentages")
-    evaluate.set_defaults(command=evaluate_command)
-
-
-def add_report(commands: Commands) -> None:
-    report = commands.add_parser(
-        "report",
-        help="draw runs: one page, pictures and tables",
-        description="Draw runs: one page that opens from disk, pictures (PNG, SVG) and tables (CSV). Runs that differ in "
-        "their seed alone are drawn as one line with a band.",
-    )
-    report.add_argument("runs", nargs="+", metavar="RUN", help="a run folder, finished or not")
-    report.add_argument(
-        "--out",
-        metavar="DIR",
-        help="write report.html and report/ here, or NAME.html (default: the first run's folder)",
-    )
-    report.add_argument(
-        "--map",
-        choices=MAPS,
-        default="auto",
-        help="draw the test images by this (default: umap where it is installed, else pca)",
-    )
-    report.add_argument(
-        "--class", dest="classes", metavar="NAME", action="append", help="open the page of this class; may be repeated"
-    )
-    report.set_defaults(command=report_command)
-
-
-def add_study(commands: Commands) -> None:
-    study = commands.add_parser(
-        "study",
-        help="run an experiment of the paper, with its controls",
-        description="Run every arm of an experiment with every seed. Finished runs are skipped, stopped ones are resumed.",
-    )
-    study.add_argument("study", nargs="?", metavar="STUDY", help="a name that `pads study --list` shows")
-    study.add_argument("--list", action="store_true", help="list the studies and what they cost")
-    study.add_argument(
-        "--recipe-base",
-        metavar="BASE",
-        help="start from emoji, cub200, cars196, sop, folder, csv, hf, or a recipe (default: the paper's)",
-    )
-    study.add_argument("--data", metavar="DIR", help="read the images from here")
-    study.add_argument("--weights", metavar="FILE", help="start the backbone from this file")
-    study.add_argument(
-        "--seeds",
-        metavar="SEED",
-        type=int,
-        nargs="+",
-        default=[0, 1, 2, 3, 4],
-        help="run these seeds (default: 0 1 2 3 4)",
-    )
-    study.add_argument(
-        "--arms", metavar="ARM", nargs="+", default=[], help="run only these arms, and the runs that they need"
-    )
-    study.add_argument(
-        "--epochs", type=int, help="train every run for this long; the learning-rate schedule is stretched with it"
-    )
-    study.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", help="change one setting of all arms; may be repeated"
-    )
-    study.add_argument("--out", metavar="DIR", help="write the study into this folder (default: studies/STUDY-BASE)")
-    study.add_argument("--results", metavar="DIR", help="let `claims` read this folder (default: the one around --out)")
-    study.add_argument("--tune", action="store_true", help="pick settings of each arm on the selection split first")
-    study.add_argument(
-        "--jobs", metavar="N", type=int, help="run this many at a time (default: one, or one on each GPU)"
-    )
-    study.add_argument(
-        "--engine", choices=("local", "ray"), default="local", help="run here or on a Ray cluster (default: local)"
-    )
-    study.add_argument(
-        "--gpus-per-run",
-        metavar="SHARE",
-        type=float,
-        help="give each run this share of a GPU, with --engine ray (default: 1 if there is one)",
-    )
-    study.add_argument(
-        "--drop-checkpoints",
-        action="store_true",
-        help="delete the checkpoints of finished runs; the selected networks stay",
-    )
-    study.add_argument("--commit", help="name this commit in seeds.csv, where git is not there to ask")
-    study.add_argument("--bench", metavar="FILE", help="take the costs of --list from this bench.json of `pads bench`")
-    study.add_argument("--plain", action="store_true", help="print plain lines instead of the live display")
-    study.set_defaults(command=study_command)
-
-
-def add_prepare(commands: Commands) -> None:
-    prepare = commands.add_parser(
-        "prepare",
-        help="decode a data set once, for all runs",
-        description="Decode a data set once, for all runs; run it again to continue, to verify, or to bring it up to date.",
-    )
-    prepare.add_argument("dataset", metavar="DATASET", help="cub200, cars196, sop, inshop, folder, csv or hf")
-    prepare.add_argument("--data", metavar="DIR", required=True, help="read the images from here")
-    prepare.add_argument("--out", metavar="DIR", help="write the store here (default: hidden, beside the images)")
-    prepare.add_argument(
-        "--size",
-        type=int,
-        help="keep this many pixels of the shorter side (default: as the recipes of the data set have it)",
-    )
-    prepare.add_argument(
-        "--ratio",
-        type=float,
-        default=Data.store_ratio,
-        help="keep this ratio of the longer side to the shorter (default: 4/3)",
-    )
-    prepare.add_argument("--skip-bad-images", action="store_true", help="leave out images that cannot be read")
-    prepare.set_defaults(command=prepare_command)
-
-
-def add_bench(commands: Commands) -> None:
-    bench = commands.add_parser(
-        "bench",
-        help="measure how fast this machine trains",
-        description="Measure how fast this machine trains, every figure as a ratio within one run.",
-    )
-    bench.add_argument(
-        "recipe", nargs="?", default="cub200-margin-udist", metavar="RECIPE", help="a recipe (default: %(default)s)"
-    )
-    bench.add_argument("--data", metavar="DIR", help="take real images (default: noise in the shape of CUB200-2011)")
-    bench.add_argument("--set", metavar="KEY=VALUE", action="append", help="change one setting; may be repeated")
-    bench.add_argument(
-        "--steps", type=int, default=600, help="train for this many steps in each measurement (default: 600)"
-    )
-    bench.add_argument(
-        "--out", metavar="FILE", default="bench.json", help="write the figures here (default: bench.json)"
-    )
-    bench.set_defaults(command=bench_command)
-
-
-def add_serve(commands: Commands) -> None:
-    serve = commands.add_parser(
-        "serve",
-        help="serve a page to search an index, or to watch a run",
-        description="Serve a page and an HTTP API to search an index, or to watch a run and search its test images.",
-    )
-    serve.add_argument("path", metavar="INDEX|RUN", help="an index folder, or a run folder, also while it is trained")
-    serve.add_argument("--host", default="127.0.0.1", help="listen on this address (default: this machine alone)")
-    serve.add_argument("--port", type=int, default=8420, help="listen on this port, 0 for any free one (default: 8420)")
-    serve.add_argument(
-        "--images", metavar="DIR", help="find the images, or the run's data, here (default: where they were)"
-    )
-    serve.add_argument(
-        "--follow-links", action="store_true", help="also show images that are links out of the folder of the index"
-    )
-    serve.set_defaults(command=serve_command)
-
-
-def add_index(commands: Commands) -> None:
-    index = commands.add_parser(
-        "index",
-        help="embed a folder of images, to search it",
-        description="Embed the images below a folder with a trained run; run it again to continue, or to bring it up to date.",
-    )
-    index.add_argument("run", metavar="RUN", help="a run folder")
-    index.add_argument("images", metavar="IMAGES", help="a folder; its sub-folders are the labels")
-    index.add_argument("--out", metavar="INDEX", required=True, help="make this index, or bring it up to date")
-    index.add_argument(
-        "--checkpoint", choices=("selected", "last"), default="selected", help="take this network (default: selected)"
-    )
-    index.add_argument("--rebuild", action="store_true", help="embed everything anew, also with another model")
-    index.add_argument(
-        "--data", metavar="DIR", help="find the run's own images here, to calibrate on (default: as in training)"
-    )
-    index.add_argument("--device", default="auto", help="embed on cpu, cuda, ... (default: auto)")
-    index.set_defaults(command=index_command)
-
-
-def add_search(commands: Commands) -> None:
-    search = commands.add_parser(
-        "search", help="find images that look alike", description="Find the images of an index that look like others."
-    )
-    search.add_argument("index", metavar="INDEX", help="what `pads index` made")
-    search.add_argument("queries", nargs="*", metavar="QUERY", help="an image file; any number of them")
-    search.add_argument(
-        "--from",
-        metavar="FILE",
-        dest="list_file",
-        help="read more queries from this file, one path a line (-: standard input)",
-    )
-    search.add_argument("-k", type=int, default=10, help="find this many neighbours of each query (default: 10)")
-    search.add_argument("--label", help="search only images with this label")
-    search.add_argument(
-        "--precision",
-        type=float,
-        default=0.95,
-        help="be right for this share of the neighbours called the same item (default: 0.95)",
-    )
-    search.add_argument("--json", action="store_true", help="print JSON, a line for each query")
-    search.add_argument("--show", action="store_true", help="open a contact sheet")
-    search.add_argument("--sheet", metavar="FILE", help="write a contact sheet, such as sheet.png")
-    search.add_argument("--images", metavar="DIR", help="find the indexed images here (default: where they were)")
-    search.set_defaults(command=search_command)
-
-
-def add_export(commands: Commands) -> None:
-    export = commands.add_parser(
-        "export",
-        help="write a trained network for use elsewhere",
-        description="Write the network of a run for use elsewhere, checked against the original, with a model card.",
-    )
-    export.add_argument("run", metavar="RUN", help="a run folder")
-    export.add_argument(
-        "--to",
-        action="append",
-        choices=("safetensors", "onnx", "torch-export"),
-        required=True,
-        help="write this format; may be repeated",
-    )
-    export.add_argument("--out", metavar="DIR", help="write it here (default: RUN/export)")
-    export.add_argument(
-        "--checkpoint", choices=("selected", "last"), default="selected", help="take this network (default: selected)"
-    )
-    export.set_defaults(command=export_command)
-
-
-def add_push(commands: Commands) -> None:
-    push = commands.add_parser(
-        "push",
-        help="put a trained run on the Hugging Face Hub",
-        description="Put a trained run on the Hugging Face Hub, with a model card; pads.load('hf://USER/NAME') takes it back.",
-    )
-    push.add_argument("run", metavar="RUN", help="a run folder")
-    push.add_argument("repo", metavar="USER/NAME", help="the repository, made if it is not there yet")
-    push.add_argument("--private", action="store_true", help="make a new repository private")
-    push.set_defaults(command=push_command)
 
 
 class Parser(argparse.ArgumentParser):
@@ -391,6 +289,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def train_command(options: argparse.Namespace) -> None:
+    """Train a recipe, or resume a run that was stopped."""
     if options.resume is not None:
         resume_command(options)
         return
@@ -442,7 +341,7 @@ def after_training(run: RunFolder, options: argparse.Namespace) -> None:
     path = shlex.quote(str(run.path))
     if not options.no_report:
         print("Drawing the report ...", flush=True)
-        with told_if_it_fails("the report was not drawn", f"pads report {path}"):
+        with report_failure("the report was not drawn", f"pads report {path}"):
             from pads.reports.report import write_report
 
             print(f"Drawn in {write_report([run]).page}")
@@ -450,7 +349,7 @@ def after_training(run: RunFolder, options: argparse.Namespace) -> None:
     if data.name == "folder" and data.root is not None and not options.no_index:
         out = run.path / "images-index"
         print("Making the images searchable ...", flush=True)
-        with told_if_it_fails("the index was not made", f"pads index {path} {shlex.quote(data.root)} --out {out}"):
+        with report_failure("the index was not made", f"pads index {path} {shlex.quote(data.root)} --out {out}"):
             from pads.search import build_index
 
             index = build_index(run, data.root, out)
@@ -458,7 +357,8 @@ def after_training(run: RunFolder, options: argparse.Namespace) -> None:
 
 
 @contextmanager
-def told_if_it_fails(what: str, again: str) -> Iterator[None]:
+def report_failure(what: str, again: str) -> Iterator[None]:
+    """Print what failed, why, and the command that tries it again."""
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
@@ -472,12 +372,18 @@ def recipe_config(name: str) -> Config | AutoConfig:
     return with_settings(lookup(RECIPES, name, "recipe")(), write_settings({"recipe": name}))
 
 
+def pick(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Return these options by their names, for a function that calls them the same."""
+    return {name: getattr(options, name) for name in names}
+
+
 def write_settings(values: Mapping[str, Any]) -> list[str]:
     """Write values as `--set` takes them; None is one that was not given."""
     return [f"{key}={json.dumps(value)}" for key, value in values.items() if value is not None]
 
 
 def recipes_command(options: argparse.Namespace) -> None:
+    """List the recipes."""
     if options.recipe is not None:
         print(json.dumps(to_dict(recipe_config(options.recipe)), indent=2))
         return
@@ -487,6 +393,7 @@ def recipes_command(options: argparse.Namespace) -> None:
 
 
 def evaluate_command(options: argparse.Namespace) -> None:
+    """Measure a trained run."""
     from pads.display import print_table
     from pads.model import evaluate_run
     from pads.runs import RunFolder
@@ -504,6 +411,9 @@ def evaluate_command(options: argparse.Namespace) -> None:
 
 
 def report_command(options: argparse.Namespace) -> None:
+    """Draw runs: one page that opens from disk, pictures (PNG, SVG) and tables (CSV). Runs that differ in their seed
+    alone are drawn as one line with a band.
+    """
     from pads.reports.report import write_report
 
     report = write_report(options.runs, options.out, map_method=options.map, classes=options.classes or [])
@@ -515,6 +425,7 @@ def report_command(options: argparse.Namespace) -> None:
 
 
 def study_command(options: argparse.Namespace) -> None:
+    """Run every arm of an experiment with every seed. Finished runs are skipped, stopped ones are resumed."""
     from pads.studies import print_report, run_study
     from pads.studies.claims import hold_claims, print_claims, read_evidence, write_claims
     from pads.studies.costs import print_costs
@@ -534,43 +445,22 @@ def study_command(options: argparse.Namespace) -> None:
         print_claims(held, base)
         print(f"written to {write_claims(held, base, out, evidence.sources())}")
         return
-    result = run_study(
-        options.study,
-        out=options.out,
-        base=options.recipe_base,
-        seeds=options.seeds,
-        arms=options.arms,
-        epochs=options.epochs,
-        data=options.data,
-        weights=options.weights,
-        settings=options.set or [],
-        tune=options.tune,
-        engine=options.engine,
-        jobs=options.jobs,
-        gpus_per_run=options.gpus_per_run,
-        drop_checkpoints=options.drop_checkpoints,
-        commit=options.commit,
-        plain=options.plain,
-    )
+    runs = pick(options, "out", "seeds", "arms", "epochs", "data", "weights", "tune", "drop_checkpoints", "commit")
+    how = pick(options, "engine", "jobs", "gpus_per_run", "plain")
+    result = run_study(options.study, base=options.recipe_base, settings=options.set or [], **runs, **how)
     print_report(result)
     if result.failures:
         sys.exit(1)
 
 
 def prepare_command(options: argparse.Namespace) -> None:
+    """Decode a data set once, for all runs; run it again to continue, to verify, or to bring it up to date."""
     from pads.data.prepare import prepare, split_lists
     from pads.display import progress_bars
 
     with progress_bars() as show:
-        prepared = prepare(
-            options.dataset,
-            options.data,
-            options.out,
-            size=options.size,
-            ratio=options.ratio,
-            skip_bad_images=options.skip_bad_images,
-            progress=show,
-        )
+        how = pick(options, "size", "ratio", "skip_bad_images")
+        prepared = prepare(options.dataset, options.data, options.out, **how, progress=show)
     for note in prepared.benchmark.notes:
         print(note)
     counts = ", ".join(f"{split} {len(images):,}" for split, images in split_lists(prepared.benchmark).items())
@@ -578,18 +468,14 @@ def prepare_command(options: argparse.Namespace) -> None:
 
 
 def serve_command(options: argparse.Namespace) -> None:
+    """Serve a page and an HTTP API to search an index, or to watch a run and search its test images."""
     from pads.search.serve import serve
 
-    serve(
-        options.path,
-        host=options.host,
-        port=options.port,
-        images=options.images,
-        follow_links=options.follow_links,
-    )
+    serve(options.path, **pick(options, "host", "port", "images", "follow_links"))
 
 
 def push_command(options: argparse.Namespace) -> None:
+    """Put a trained run on the Hugging Face Hub, with a model card; pads.load('hf://USER/NAME') takes it back."""
     from pads.publish.hub import push
     from pads.runs import RunFolder
     from pads.runs.hub import HUB
@@ -600,6 +486,7 @@ def push_command(options: argparse.Namespace) -> None:
 
 
 def bench_command(options: argparse.Namespace) -> None:
+    """Measure how fast this machine trains, every figure as a ratio within one run."""
     given = write_settings({"data.root": options.data})
     config = with_settings(recipe_config(options.recipe), [*given, *(options.set or [])])
 
@@ -613,6 +500,7 @@ def bench_command(options: argparse.Namespace) -> None:
 
 
 def index_command(options: argparse.Namespace) -> None:
+    """Embed the images below a folder with a trained run; run it again to continue, or to bring it up to date."""
     from pads.display import progress_bars
     from pads.search import build_index
     from pads.search.index import described
@@ -620,41 +508,40 @@ def index_command(options: argparse.Namespace) -> None:
     notes: list[str] = []
     try:
         with progress_bars() as show:
-            index = build_index(
-                options.run,
-                options.images,
-                options.out,
-                checkpoint=options.checkpoint,
-                rebuild=options.rebuild,
-                data=options.data,
-                device=options.device,
-                progress=show,
-                note=notes.append,
-            )
+            how = pick(options, "checkpoint", "rebuild", "data", "device")
+            index = build_index(options.run, options.images, options.out, **how, progress=show, note=notes.append)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("what was embedded is kept, and the same command goes on.") from None
     print("\n".join([*notes, *described(index)]))
 
 
 def search_command(options: argparse.Namespace) -> None:
+    """Find the images of an index that look like others."""
     from pads.search.search import print_answers
 
-    print_answers(
-        options.index,
-        options.queries,
-        list_file=options.list_file,
-        k=options.k,
-        label=options.label,
-        precision=options.precision,
-        as_json=options.json,
-        show=options.show,
-        sheet=options.sheet,
-        images=options.images,
-    )
+    how = pick(options, "list_file", "k", "label", "precision", "show", "sheet", "images")
+    print_answers(options.index, options.queries, as_json=options.json, **how)
 
 
 def export_command(options: argparse.Namespace) -> None:
+    """Write the network of a run for use elsewhere, checked against the original, with a model card."""
     from pads.publish import export_run
 
     path = export_run(options.run, options.to, options.out, checkpoint=options.checkpoint, note=print)
     print(f"{path} is complete; {path / 'README.md'} is its model card.")
+
+
+COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], None], str]] = {
+    "train": (train_command, "train a recipe, or resume a run"),
+    "recipes": (recipes_command, "list the recipes"),
+    "evaluate": (evaluate_command, "measure a trained run"),
+    "report": (report_command, "draw runs: one page, pictures and tables"),
+    "study": (study_command, "run an experiment of the paper, with its controls"),
+    "index": (index_command, "embed a folder of images, to search it"),
+    "search": (search_command, "find images that look alike"),
+    "serve": (serve_command, "serve a page to search an index, or to watch a run"),
+    "export": (export_command, "write a trained network for use elsewhere"),
+    "push": (push_command, "put a trained run on the Hugging Face Hub"),
+    "prepare": (prepare_command, "decode a data set once, for all runs"),
+    "bench": (bench_command, "measure how fast this machine trains"),
+}

@@ -46,10 +46,13 @@ def watching(*, plain: bool = False, tensorboard: bool = False, console: Console
         stack.callback(display.close)
 
         def watch(kind: str, step: int, values: Mapping[str, Any]) -> None:
-            seen.take(kind, step, values)
-            display(kind, step, values)
-            for each in watches:
-                each(kind, step, values)
+            if kind == "note":
+                print_notes(values["notes"], console)
+            elif kind == "chosen":
+                print_choices(values["choices"], console)
+            else:
+                for each in (seen.take, display, *watches):
+                    each(kind, step, values)
 
         try:
             yield watch
@@ -85,7 +88,7 @@ class Seen:
         self.is_ended = False
 
     def take(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
-        if kind in ("note", "chosen", "decoding"):
+        if kind == "decoding":
             return
         self.step = step
         if kind == "start":
@@ -162,11 +165,7 @@ class PlainLines:
 
     def __call__(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
         seen = self.seen
-        if kind == "note":
-            print_notes(values["notes"], self.console)
-        elif kind == "chosen":
-            print_choices(values["choices"], self.console)
-        elif kind == "decoding" and step == 1:
+        if kind == "decoding" and step == 1:
             say(f"reading {values['total']:,} {values['what']}", self.console)
         elif kind == "start":
             say(f"{seen.headline()}\n{seen.sizes()}", self.console)
@@ -192,12 +191,6 @@ class LiveDisplay:
         self.reading = (0, 1, "")
 
     def __call__(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
-        if kind == "note":
-            print_notes(values["notes"], self.console)
-            return
-        if kind == "chosen":
-            print_choices(values["choices"], self.console)
-            return
         if kind == "decoding":
             self.reading = (step, values["total"], values["what"])
         elif kind == "start":

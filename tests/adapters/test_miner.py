@@ -41,35 +41,11 @@ def valid(tuples, labels, ref_labels):
 # -- what it draws ------------------------------------------------------------------------------------------------------
 
 
-@every_rule
-def test_every_rule_is_a_miner_with_and_without_references(rule, batch, generator):
-    embeddings, labels = batch
-    ref_emb, ref_labels = references(batch, generator)
-    miner = RuleMiner(rule)
-    tuples = miner(embeddings, labels)
-    valid(tuples, labels, labels)
-    assert torch.equal(tuples[0], torch.arange(len(labels)))
-    assert (tuples[0] != tuples[1]).all()
-    tuples = miner(embeddings, labels, ref_emb, ref_labels)
-    valid(tuples, labels, ref_labels)
-    assert tuples[2].max() >= len(labels), "the references were not looked at"
-
-
 def test_any_curriculum_can_be_mined_by(batch):
     needs_a_run = ("replayed", "last distribution")
     for name in CURRICULA:
         if name not in needs_a_run:
             valid(AdaptiveMiner(name)(*batch), batch[1], batch[1])
-
-
-def test_among_references_the_nearest_is_the_nearest(batch, generator):
-    embeddings, labels = batch
-    ref_emb, ref_labels = references(batch, generator)
-    anchors, _, negatives = RuleMiner("hard")(embeddings, labels, ref_emb, ref_labels)
-    distance = distances.LpDistance()(embeddings, ref_emb)
-    for a, n in zip(anchors.tolist(), negatives.tolist(), strict=True):
-        others = [r for r in range(len(ref_labels)) if ref_labels[r] != labels[a]]
-        assert n == min(others, key=lambda r: distance[a, r].item())
 
 
 def joint_law(rule, embeddings, labels):

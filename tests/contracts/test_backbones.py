@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from pads.networks import BACKBONES, EmbeddingNetwork, seeded
+from pads.networks import BACKBONES, EmbeddingNetwork, use_seed
 
 every_backbone = pytest.mark.parametrize("name", BACKBONES)
 
 
 def make(name, seed=0):
-    with seeded(seed):
+    with use_seed(seed):
         return BACKBONES[name]()
 
 

@@ -26,8 +26,7 @@ from pads.data import (
 from pads.data.augment import WHOLE, centre_places
 from pads.data.store import are_turned, kept_sizes
 from pads.errors import UserError
-from pads.networks import EmbeddingNetwork, build_backbone
-from pads.networks import seeded as seeded_weights
+from pads.networks import EmbeddingNetwork, build_backbone, use_seed
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -342,7 +341,7 @@ def test_a_small_picture_takes_the_corner_that_it_needs() -> None:
 def test_embeddings_are_nearly_those_of_pillow() -> None:
     """By an untrained network; what the 16,000 photographs of the benchmarks say is in docs/data.md."""
     images = [natural_picture(500, 375, np.random.default_rng(seed)) for seed in range(4)]
-    with seeded_weights(0):
+    with use_seed(0):
         network = EmbeddingNetwork(build_backbone("small"), 16, frozen_batch_norm=True).eval()
 
     def embedded(crops: list[Tensor]) -> Tensor:

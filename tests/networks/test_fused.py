@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from pads.networks import BACKBONES, fused
-from pads.networks.fused import convolve_add_relu, folded, folds
+from pads.networks.fused import convolve_add_relu, fold_norm, folds
 
 
 def lived_in(network: nn.Module) -> nn.Module:
@@ -81,7 +81,7 @@ def test_what_needs_no_gradient_gets_none() -> None:
 def test_the_bias_of_a_convolution_is_folded_too() -> None:
     convolution, norm = nn.Conv2d(8, 4, 3, 1, 1).double(), lived_in(nn.BatchNorm2d(4))
     maps = torch.randn(2, 8, 6, 6, dtype=torch.float64)
-    weight, bias = folded(convolution, norm)
+    weight, bias = fold_norm(convolution, norm)
     torch.testing.assert_close(F.conv2d(maps, weight, bias, 1, 1), norm(convolution(maps)))
 
 

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from pads.build import build_network
 from pads.config import Config, Network
-from pads.networks import BACKBONES, EmbeddingNetwork, seeded
+from pads.networks import BACKBONES, EmbeddingNetwork, use_seed
 from pads.networks.small import SmallNetwork
 
 RESNETS = {
@@ -110,7 +110,7 @@ def shaken(backbone, generator):
 
 @every_resnet
 def test_a_resnet_computes_what_its_names_say(name, generator):
-    with seeded(0):
+    with use_seed(0):
         backbone = shaken(BACKBONES[name](), generator)
     images = torch.randn(2, 3, 64, 96, generator=generator)
     with torch.no_grad():
@@ -123,7 +123,7 @@ def test_a_resnet_computes_what_its_names_say(name, generator):
 
 
 def network(**options):
-    with seeded(0):
+    with use_seed(0):
         return EmbeddingNetwork(SmallNetwork(width=8), 6, **options)
 
 
@@ -229,6 +229,6 @@ def test_making_a_network_leaves_the_callers_random_state_alone(monkeypatch):
 
 def test_the_seed_of_a_block_ends_with_it_also_if_it_fails():
     before = torch.get_rng_state()
-    with pytest.raises(ZeroDivisionError), seeded(3):
+    with pytest.raises(ZeroDivisionError), use_seed(3):
         1 / 0
     assert torch.equal(torch.get_rng_state(), before)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pads.networks import BACKBONES, EmbeddingNetwork, seeded
+from pads.networks import BACKBONES, EmbeddingNetwork, use_seed
 from pads.networks.resnet import Bottleneck, HeBottleneck
 
 
@@ -23,7 +23,7 @@ def test_the_stride_is_where_the_name_says():
 def test_both_have_the_same_tensors_and_for_a_seed_the_same_values():
     states = []
     for name in ("resnet50", "resnet50-he"):
-        with seeded(3):
+        with use_seed(3):
             states.append(EmbeddingNetwork(BACKBONES[name](), 8).state_dict())
     assert list(states[0]) == list(states[1])
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])

@@ -6,11 +6,9 @@ import sys
 import types
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from PIL import Image
 from torch import nn
 
 import pads
@@ -20,7 +18,6 @@ from pads.check import check
 from pads.config import MODEL_INPUT, AutoConfig, with_settings
 from pads.errors import UserError
 from pads.networks import backbone_of, build_backbone, check_backbone, find_weights, load_weights
-from pads.networks.timm_models import model_input
 
 
 @dataclass
@@ -203,11 +200,6 @@ def test_a_recipe_with_another_backbone_keeps_its_own_input_and_reads_no_data():
     assert told(config) == (config, {})
 
 
-def test_the_input_of_a_model_is_what_timm_says_of_it():
-    made_for = model_input("timm:wide")
-    assert (made_for.image_size, made_for.crop_share, made_for.is_fixed) == (32, 1.0, False)
-
-
 # -- weights -----------------------------------------------------------------------------------------------------------
 
 
@@ -265,18 +257,14 @@ def test_without_a_network_one_sentence_says_what_to_do(monkeypatch):
 # -- a run -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_trains_a_model_from_a_file_and_loads_it_again(tmp_path, file):
-    noise = np.random.default_rng(0)
-    for label in range(8):
-        (tmp_path / "photos" / str(label)).mkdir(parents=True)
-        for number in range(4):
-            pixels = noise.integers(30 * label, 30 * label + 30, (40, 50, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "photos" / str(label) / f"{number}.png")
-    settings = [f"data.root={tmp_path / 'photos'}", "network.backbone=timm:tiny_vit.one", f"network.weights={file}"]
+def test_a_run_trains_a_model_from_a_file_and_loads_it_again(noisy_photos, tmp_path, file):
+    photos = noisy_photos(8, 4, (40, 50))
+    settings = [f"data.root={photos}", "network.backbone=timm:tiny_vit.one", f"network.weights={file}"]
     settings += ["num_epochs=2", "optimiser.layer_decay=0.5", "threads=1", "network.embedding_dim=6", "device=cpu"]
     run = pads.train(with_settings(pads.RECIPES["folder"](), settings), tmp_path / "run")
     assert run.config.network.mean == (0.5, 0.4, 0.3)
     assert run.metrics["weights"]["left_out"] == 2
-    vectors = pads.load(run).embed(list((tmp_path / "photos" / "3").iterdir()))
+    pictures = list((photos / "class-03").iterdir())
+    vectors = pads.load(run).embed(pictures)
     assert vectors.shape == (4, 6)
-    assert torch.equal(vectors, pads.load(str(run.path)).embed(list((tmp_path / "photos" / "3").iterdir())))
+    assert torch.equal(vectors, pads.load(str(run.path)).embed(pictures))

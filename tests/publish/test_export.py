@@ -25,7 +25,7 @@ from pads.data.preprocessing import Preprocessing
 from pads.errors import UserError
 from pads.publish import FORMATS, export_run, formats
 from pads.publish import export as export_module
-from pads.publish.formats import TOLERANCE, made_up_images, original
+from pads.publish.formats import TOLERANCE, make_up_images, original
 from pads.runs import RunFolder
 from pads.train import nobody
 
@@ -92,7 +92,7 @@ def test_every_format_is_there_with_its_checksum_and_differs_by_less_than_the_to
 
 @pytest.mark.parametrize("num", [1, 3, 8])
 def test_the_graphs_take_batches_of_any_size(export, model, num):
-    pixels, sizes = made_up_images(model, num)
+    pixels, sizes = make_up_images(model, num)
     expected = original(model, pixels, sizes).numpy()
     session = onnxruntime.InferenceSession(export / "model.onnx", providers=["CPUExecutionProvider"])
     by_onnx = session.run(None, {"pixels": pixels.numpy(), "sizes": sizes.numpy()})[0]
@@ -214,14 +214,6 @@ def changed_run(run, tmp_path, *, config=None, metrics=None):
             (values[group] if group else values)[last] = value
         (copy.path / name).write_text(json.dumps(values))
     return copy
-
-
-def test_the_card_stamps_a_test_selected_run_and_names_its_weights(run, unchecked, tmp_path):
-    weights = {"file": "start.pth", "sha256": "ab" * 32, "tensors": 1, "left_out": 0}
-    copy = changed_run(run, tmp_path, metrics={"protocol": "test-selected", "weights": weights})
-    card = (export_run(copy, ["safetensors"], tmp_path / "out") / "README.md").read_text()
-    assert "**test-selected**" in card and "on the test split itself" in card and "expect less" in card
-    assert "start.pth" in card and "ab" * 32 in card
 
 
 def test_an_unfinished_run_is_exported_without_figures(run, unchecked, tmp_path):

@@ -93,6 +93,11 @@ def oid(content: bytes) -> str:
     return hashlib.sha1(content).hexdigest()
 
 
+def talk_through(client: HfApi, monkeypatch) -> None:
+    for module in (hub, runs_hub):
+        monkeypatch.setattr(module, "hub_api", lambda: client)
+
+
 @pytest.fixture
 def repos(monkeypatch, tmp_path):
     """The files on the Hub; the client of pads talks to the server on this machine, with a token."""
@@ -102,8 +107,7 @@ def repos(monkeypatch, tmp_path):
     thread.start()
     endpoint = f"http://127.0.0.1:{server.server_port}"
     client = HfApi(endpoint=endpoint, token=TOKEN)
-    for module in (hub, runs_hub):
-        monkeypatch.setattr(module, "hub_api", lambda: client)
+    talk_through(client, monkeypatch)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     yield handler.repos
     server.shutdown()
@@ -156,18 +160,14 @@ def refused(capsys, *arguments):
 
 
 def test_without_a_token_one_sentence_says_how_to_get_one(repos, run, capsys, monkeypatch):
-    client = HfApi(endpoint=hub.hub_api().endpoint, token="hf_wrong")
-    for module in (hub, runs_hub):
-        monkeypatch.setattr(module, "hub_api", lambda: client)
+    talk_through(HfApi(endpoint=hub.hub_api().endpoint, token="hf_wrong"), monkeypatch)
     sentence = refused(capsys, "push", run.path, "anna/mugs")
     assert "hf auth login" in sentence
     assert "anna/mugs" in sentence
 
 
 def test_without_a_network_one_sentence_says_so(run, capsys, monkeypatch):
-    client = HfApi(endpoint="http://127.0.0.1:9", token=TOKEN)
-    for module in (hub, runs_hub):
-        monkeypatch.setattr(module, "hub_api", lambda: client)
+    talk_through(HfApi(endpoint="http://127.0.0.1:9", token=TOKEN), monkeypatch)
     assert "could not be written on the Hub" in refused(capsys, "push", run.path, "anna/mugs")
     with pytest.raises(pads.UserError, match=r"hf://anna/mugs could not be fetched from the Hub .*network"):
         pads.load("hf://anna/mugs")

@@ -9,7 +9,7 @@ import pytest
 
 from pads.config import Config, Data, Optimiser, Part
 from pads.reports.curves import band, charts_of, running_mean
-from pads.reports.groups import Group, alike, curve_names, grouped, labels_of
+from pads.reports.groups import Group, alike, curve_names, group_runs, labels_of
 from pads.reports.heatmap import Progression, mean_progression
 
 
@@ -52,14 +52,11 @@ def test_charts_hold_the_curves_that_are_there_and_no_others():
 
 
 def test_every_curve_of_a_run_but_shares_without_a_chart_is_drawn(runs):
-    names = {name for group in grouped(runs.values()) for series in group.series for name in series["curves"]}
-    drawn = {line.name for chart in charts_of(names) for line in chart.lines}
+    names = {name for group in group_runs(runs.values()) for series in group.series for name in series["curves"]}
+    charts = charts_of(names)
+    drawn = {line.name for chart in charts for line in chart.lines}
+    assert all(chart.title and chart.unit for chart in charts)
     assert names - drawn == {"positive_is_anchor_share", "clipped_share"}
-
-
-def test_every_chart_has_a_title_and_a_unit(runs):
-    names = {name for group in grouped(runs.values()) for series in group.series for name in series["curves"]}
-    assert all(chart.title and chart.unit for chart in charts_of(names))
 
 
 # -- progressions ------------------------------------------------------------------------------------------------------
@@ -86,24 +83,24 @@ def test_p_holds_from_its_step_on_and_what_was_drawn_was_drawn_up_to_its_step():
 
 
 def test_a_thinned_progression_keeps_its_ends():
-    made = progression(range(0, 1000, 10), 1000).thinned(7)
+    made = progression(range(0, 1000, 10), 1000).thin(7)
     assert len(made.steps_T) == 7
     assert (made.steps_T[0], made.steps_T[-1], made.limits[-1]) == (0, 990, 1000)
     short = progression([0, 10])
-    assert short.thinned(7) is short
+    assert short.thin(7) is short
 
 
 # -- groups ------------------------------------------------------------------------------------------------------------
 
 
 def test_seeds_are_one_group_and_other_settings_another(runs):
-    groups = grouped([runs["pads"], runs["static"], runs["pads-1"], runs["pads"]])
+    groups = group_runs([runs["pads"], runs["static"], runs["pads-1"], runs["pads"]])
     assert [group.label for group in groups] == ["folder", "static"]
     assert [[series["seed"] for series in group.series] for group in groups] == [[0, 1], [0]]
 
 
 def test_the_band_of_a_group_is_over_its_runs(runs):
-    (group,) = grouped([runs["pads"], runs["pads-1"]])
+    (group,) = group_runs([runs["pads"], runs["pads-1"]])
     values = [series["curves"]["loss"]["values"] for series in group.series]
     assert group.band("loss").mean == pytest.approx(np.mean(values, axis=0).tolist())
     assert group.band("test/nmi") is None

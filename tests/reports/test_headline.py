@@ -8,7 +8,7 @@ import pytest
 
 from pads.config import Part
 from pads.recipes import RECIPES
-from pads.reports.groups import Group, grouped
+from pads.reports.groups import Group, group_runs
 from pads.reports.headline import PAPER, changes_of, headline_of
 from pads.runs import RunFolder
 
@@ -18,7 +18,7 @@ def figures_of(run):
 
 
 def test_one_run_shows_its_own_figures(runs):
-    made = headline_of(grouped([runs["pads"]])[0])
+    made = headline_of(group_runs([runs["pads"]])[0])
     test = figures_of(runs["pads"])
     assert list(made["rows"]) == ["raw pixels", "untrained", "last", "trained"]
     assert made["rows"]["trained"]["recall@1"] == (test["trained"]["recall@1"], None)
@@ -30,7 +30,7 @@ def test_one_run_shows_its_own_figures(runs):
 
 
 def test_several_runs_show_mean_and_standard_deviation(runs):
-    made = headline_of(grouped([runs["pads"], runs["pads-1"]])[0])
+    made = headline_of(group_runs([runs["pads"], runs["pads-1"]])[0])
     values = [figures_of(runs[name])["trained"]["nmi"] for name in ("pads", "pads-1")]
     assert made["rows"]["trained"]["nmi"] == pytest.approx((mean(values), stdev(values)))
     assert made["rows"]["raw pixels"]["nmi"][1] is None  # the same for every seed
@@ -38,13 +38,13 @@ def test_several_runs_show_mean_and_standard_deviation(runs):
 
 
 def test_a_run_that_is_not_finished_says_so_and_has_no_final_figures(stopped):
-    made = headline_of(grouped([stopped])[0], {"recall@1": 0.5})
+    made = headline_of(group_runs([stopped])[0], {"recall@1": 0.5})
     assert made["protocol"] == "unfinished"
     assert made["rows"] == {"so far": {"recall@1": (0.5, None)}}
 
 
 def test_unfinished_runs_are_not_averaged_into_the_finished(runs, stopped):
-    made = headline_of(grouped([runs["pads"], stopped])[0])
+    made = headline_of(group_runs([runs["pads"], stopped])[0])
     assert made["rows"]["trained"]["nmi"] == (figures_of(runs["pads"])["trained"]["nmi"], None)
     assert "1 of 2 runs are not finished and not counted here." in made["notes"]
 
@@ -52,7 +52,7 @@ def test_unfinished_runs_are_not_averaged_into_the_finished(runs, stopped):
 def test_figures_picked_on_the_test_split_are_marked(run):
     metrics = json.loads((run.path / "metrics.json").read_text())
     (run.path / "metrics.json").write_text(json.dumps({**metrics, "protocol": "test-selected"}))
-    made = headline_of(grouped([run])[0])
+    made = headline_of(group_runs([run])[0])
     assert made["protocol"] == "test-selected"
     assert "test split itself" in made["protocol_note"]
 

@@ -10,13 +10,13 @@ from torch import nn
 
 from pads.config import lookup, option_names
 from pads.errors import UserError
-from pads.networks.embedding import EmbeddingNetwork, seeded
+from pads.networks.embedding import EmbeddingNetwork, use_seed
 from pads.networks.inception_bn import InceptionBN
 from pads.networks.pooling import POOLINGS
 from pads.networks.resnet import resnet18, resnet34, resnet50, resnet50_he
 from pads.networks.small import SmallNetwork
-from pads.networks.timm_models import is_timm, published, timm_backbone
-from pads.networks.weights import WeightsUsed, find_weights, load_weights, matched, read_tensors
+from pads.networks.timm_models import find_timm_record, is_timm, timm_backbone
+from pads.networks.weights import WeightsUsed, find_weights, load_weights, match_tensors, read_tensors
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "small": SmallNetwork,
@@ -31,7 +31,7 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
 
 def check_backbone(name: str) -> None:
     if is_timm(name):
-        published(name)
+        find_timm_record(name)
     else:
         lookup(BACKBONES, name, "backbone")
 
@@ -43,7 +43,7 @@ def backbone_of(path: Path) -> str:
         with torch.device("meta"):
             backbone = build_backbone(name)
         with suppress(UserError):
-            matched(backbone, tensors, about, path)
+            match_tensors(backbone, tensors, about, path)
             return name
     raise UserError(f"{path} fits none of the backbones {', '.join(BACKBONES)}: say which by network.backbone.")
 
@@ -68,5 +68,5 @@ __all__ = [
     "check_backbone",
     "find_weights",
     "load_weights",
-    "seeded",
+    "use_seed",
 ]

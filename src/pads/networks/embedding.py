@@ -60,8 +60,8 @@ class EmbeddingNetwork(nn.Module):
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Initial weights by seed, without disturbing the caller's random state."""
+def use_seed(seed: int) -> Iterator[None]:
+    """Draw initial weights by this seed, without disturbing the caller's random state."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed the GPUs too, which are not forked
         yield

@@ -20,27 +20,27 @@ ALIGNED = 8
 """cuDNN fuses convolutions of whole groups of eight channels: not that of the three colours."""
 
 
-def activated(maps: Tensor, convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> Tensor:
-    """ReLU(norm(convolution(maps)))."""
+def convolve_norm_relu(maps: Tensor, convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> Tensor:
+    """Return ReLU(norm(convolution(maps)))."""
     if not folds(maps, norm):
         return F.relu(norm(convolution(maps)))
-    weight, bias = folded(convolution, norm)
-    return rectified(maps, weight, bias, None, convolution)
+    weight, bias = fold_norm(convolution, norm)
+    return run_folded(maps, weight, bias, None, convolution)
 
 
-def activated_sum(
+def convolve_norm_add_relu(
     hidden: Tensor, convolution: nn.Conv2d, norm: nn.BatchNorm2d, maps: Tensor, downsample: nn.Sequential | None
 ) -> Tensor:
-    """The end of a residual block: ReLU(norm(convolution(hidden)) + its maps, projected where the shape changes)."""
+    """End a residual block: ReLU(norm(convolution(hidden)) + its maps, projected where the shape changes)."""
     if not folds(hidden, norm):
         return F.relu(norm(convolution(hidden)) + (maps if downsample is None else downsample(maps)))
-    weight, bias = folded(convolution, norm)
+    weight, bias = fold_norm(convolution, norm)
     if downsample is not None:
         projection: Any = downsample[0]
-        weight_of_projection, bias_of_projection = folded(*downsample)
+        weight_of_projection, bias_of_projection = fold_norm(*downsample)
         maps = F.conv2d(maps, weight_of_projection.to(maps.dtype), None, projection.stride)
         bias = bias + bias_of_projection
-    return rectified(hidden, weight, bias, maps, convolution)
+    return run_folded(hidden, weight, bias, maps, convolution)
 
 
 def folds(maps: Tensor, norm: nn.BatchNorm2d) -> bool:
@@ -54,16 +54,16 @@ def folds(maps: Tensor, norm: nn.BatchNorm2d) -> bool:
     )
 
 
-def folded(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
-    """Weight and bias of the one convolution that does what the two do."""
+def fold_norm(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
+    """Return weight and bias of the one convolution that does what the two do."""
     assert norm.running_mean is not None and norm.running_var is not None
     scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
     centre = norm.running_mean if convolution.bias is None else norm.running_mean - convolution.bias
     return convolution.weight * scale[:, None, None, None], norm.bias - centre * scale
 
 
-def rectified(maps: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, convolution: nn.Conv2d) -> Tensor:
-    """ReLU(maps * weight + bias + shortcut)."""
+def run_folded(maps: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, convolution: nn.Conv2d) -> Tensor:
+    """Return ReLU(maps * weight + bias + shortcut)."""
     stride, padding = int(convolution.stride[0]), int(convolution.padding[0])
     if convolution.in_channels % ALIGNED:
         assert shortcut is None

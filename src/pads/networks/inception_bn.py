@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pads.config import lookup
-from pads.networks.fused import activated
+from pads.networks.fused import convolve_norm_relu
 from pads.networks.pooling import POOLINGS
 
 
@@ -71,8 +71,8 @@ class InceptionBN(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         maps = self._layer("conv1_7x7_s2", images.flip(1))  # RGB to BGR
-        maps = self._layer("conv2_3x3_reduce", halved(maps))
-        maps = halved(self._layer("conv2_3x3", maps))
+        maps = self._layer("conv2_3x3_reduce", halve_maps(maps))
+        maps = halve_maps(self._layer("conv2_3x3", maps))
         for block in BLOCKS:
             maps = self._block(block, maps)
         return self.pool(maps)
@@ -82,7 +82,7 @@ class InceptionBN(nn.Module):
         self.add_module(f"{name}_bn", nn.BatchNorm2d(out_channels))
 
     def _layer(self, name: str, maps: Tensor) -> Tensor:
-        return activated(maps, getattr(self, name), getattr(self, f"{name}_bn"))
+        return convolve_norm_relu(maps, getattr(self, name), getattr(self, f"{name}_bn"))
 
     def _add_block(self, block: Block, channels: int) -> int:
         """Adds the block's layers; returns the channels that come out of it."""
@@ -104,12 +104,12 @@ class InceptionBN(nn.Module):
         double = self._layer(f"{name}_double_3x3_1", self._layer(f"{name}_double_3x3_reduce", maps))
         double = self._layer(f"{name}_double_3x3_2", double)
         if not block.single:
-            return torch.cat([three, double, halved(maps)], 1)
+            return torch.cat([three, double, halve_maps(maps)], 1)
         pooled = F.avg_pool2d(maps, 3, 1, 1) if block.pool == "mean" else F.max_pool2d(maps, 3, 1, 1)
         branches = [self._layer(f"{name}_1x1", maps), three, double, self._layer(f"{name}_pool_proj", pooled)]
         return torch.cat(branches, 1)
 
 
-def halved(maps: Tensor) -> Tensor:
-    """Caffe rounds the size up, where torch would round it down."""
+def halve_maps(maps: Tensor) -> Tensor:
+    """Halve the size of the maps, rounded up as in Caffe, where torch would round it down."""
     return F.max_pool2d(maps, 3, 2, ceil_mode=True)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pads.config import lookup
-from pads.networks.fused import activated, activated_sum
+from pads.networks.fused import convolve_norm_add_relu, convolve_norm_relu
 from pads.networks.pooling import POOLINGS
 
 
@@ -38,8 +38,8 @@ class BasicBlock(nn.Module):
         self.downsample = shortcut(in_channels, channels, stride)
 
     def forward(self, maps: Tensor) -> Tensor:
-        hidden = activated(maps, self.conv1, self.bn1)
-        return activated_sum(hidden, self.conv2, self.bn2, maps, self.downsample)
+        hidden = convolve_norm_relu(maps, self.conv1, self.bn1)
+        return convolve_norm_add_relu(hidden, self.conv2, self.bn2, maps, self.downsample)
 
 
 class Bottleneck(nn.Module):
@@ -55,9 +55,9 @@ class Bottleneck(nn.Module):
         self.downsample = shortcut(in_channels, 4 * channels, stride)
 
     def forward(self, maps: Tensor) -> Tensor:
-        hidden = activated(maps, self.conv1, self.bn1)
-        hidden = activated(hidden, self.conv2, self.bn2)
-        return activated_sum(hidden, self.conv3, self.bn3, maps, self.downsample)
+        hidden = convolve_norm_relu(maps, self.conv1, self.bn1)
+        hidden = convolve_norm_relu(hidden, self.conv2, self.bn2)
+        return convolve_norm_add_relu(hidden, self.conv3, self.bn3, maps, self.downsample)
 
 
 class HeBottleneck(Bottleneck):
@@ -90,7 +90,7 @@ class ResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, images: Tensor) -> Tensor:
-        maps = F.max_pool2d(activated(images, self.conv1, self.bn1), 3, 2, 1)
+        maps = F.max_pool2d(convolve_norm_relu(images, self.conv1, self.bn1), 3, 2, 1)
         maps = self.layer4(self.layer3(self.layer2(self.layer1(maps))))
         return self.pool(maps)
 

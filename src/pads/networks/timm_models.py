@@ -50,7 +50,7 @@ def timm_backbone(backbone: str, image_size: int | None = None) -> nn.Module:
 
 
 def model_input(backbone: str) -> ModelInput:
-    about = published(backbone)
+    about = find_timm_record(backbone)
     return ModelInput(
         image_size=about.input_size[-1],
         crop_share=about.crop_pct,
@@ -60,8 +60,8 @@ def model_input(backbone: str) -> ModelInput:
     )
 
 
-def published(backbone: str) -> Any:
-    """timm's own record of the model (`PretrainedCfg`): its input, and where its weights are."""
+def find_timm_record(backbone: str) -> Any:
+    """Find timm's own record of the model (`PretrainedCfg`): its input, and where its weights are."""
     timm, name = timm_module(), backbone.removeprefix(PREFIX)
     try:
         about = timm.get_pretrained_cfg(name)
@@ -88,9 +88,9 @@ def timm_module() -> Any:
 # -- weights -----------------------------------------------------------------------------------------------------------
 
 
-def downloaded_timm(backbone: str) -> Path:
-    """The file of weights in the cache of the Hub, fetched if it is not there yet."""
-    about, name = published(backbone), backbone.removeprefix(PREFIX)
+def download_timm_weights(backbone: str) -> Path:
+    """Return the file of weights in the cache of the Hub; download it if it is not there yet."""
+    about, name = find_timm_record(backbone), backbone.removeprefix(PREFIX)
     if not about.hf_hub_id:
         raise UserError(f"timm has no weights on the Hub for {name}: give a file with --weights FILE.")
     try:
@@ -110,8 +110,8 @@ def first_line(error: Exception) -> str:
     return (str(error) or type(error).__name__).strip().partition("\n")[0].rstrip(".")
 
 
-def converted(backbone: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A file's tensors as a timm model wants them: without the classifier, embeddings of positions at its own size."""
+def convert_tensors(backbone: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Convert a file's tensors to what a timm model wants: without the classifier, embeddings of positions at its own size."""
     heads = classifiers(backbone)
     kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(heads)}
     convert = getattr(sys.modules.get(type(backbone).__module__), "checkpoint_filter_fn", None)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from pads.errors import UserError
-from pads.networks.timm_models import classifiers, converted, downloaded_timm, is_timm
+from pads.networks.timm_models import classifiers, convert_tensors, download_timm_weights, is_timm
 
 PREFIXES = ("state_dict.", "model_state_dict.", "module.", "model.", "network.", "encoder.", "backbone.")
 
@@ -62,7 +62,7 @@ class WeightsUsed:
 def find_weights(source: str, backbone: str) -> Path:
     """The file that is meant: `source` itself, or for a word of DOWNLOADED the one that timm or torchvision would fetch."""
     if source in DOWNLOADED:
-        return downloaded_timm(backbone) if is_timm(backbone) else downloaded(backbone)
+        return download_timm_weights(backbone) if is_timm(backbone) else download_weights(backbone)
     path = Path(source).expanduser()
     if not path.is_file():
         raise UserError(f"there is no file {source} to take weights from: give one with --weights FILE.")
@@ -73,7 +73,7 @@ def load_weights(backbone: nn.Module, path: Path | str) -> WeightsUsed:
     """Puts the file's tensors into the backbone, all or none, in the backbone's own precision."""
     path = Path(path)
     tensors, about = read_tensors(path)
-    taken, ignored = matched(backbone, tensors, about, path)
+    taken, ignored = match_tensors(backbone, tensors, about, path)
     target = backbone.state_dict()
     with torch.no_grad():
         for name, tensor in taken.items():
@@ -83,15 +83,15 @@ def load_weights(backbone: nn.Module, path: Path | str) -> WeightsUsed:
     return WeightsUsed(str(path), sha256, tuple(sorted(tensors.keys() - ignored)), tuple(sorted(ignored)))
 
 
-def matched(
+def match_tensors(
     backbone: nn.Module, tensors: Mapping[str, Tensor], about: Mapping[str, str], path: Path
 ) -> tuple[dict[str, Tensor], set[str]]:
-    """The tensors of a file by their names in the backbone, and the names of those that it has no use for."""
+    """Return the tensors of a file by their names in the backbone, and the names of those that it has no use for."""
     if "stride in the first 1x1" in about.get("arch", "") and getattr(backbone, "stride_in", "1x1") != "1x1":
         raise UserError(f"{path} has its stride in the first 1x1 convolutions: choose network.backbone=resnet50-he.")
     target = backbone.state_dict()
     names = plain_names(tensors, path)
-    fitting = converted(backbone, {plain: tensors[name] for plain, name in names.items()})
+    fitting = convert_tensors(backbone, {plain: tensors[name] for plain, name in names.items()})
     taken = {name: fitting[name] for name in target if name in fitting}
     check_complete(target, taken, path)
     check_nothing_over(target, fitting, path)
@@ -117,16 +117,16 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             f"{path} could not be read as weights: these are a safetensors file, or a state dict of tensors and plain "
             "values written by torch.save."
         ) from error
-    return dict(flattened(loaded)), {}
+    return dict(flatten_tensors(loaded)), {}
 
 
-def flattened(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    """The tensors in nested dicts, named by the way that leads to them."""
+def flatten_tensors(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors in nested dicts, named by the way that leads to them."""
     if isinstance(value, Tensor):
         yield name, value
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from flattened(item, f"{name}.{key}" if name else str(key))
+            yield from flatten_tensors(item, f"{name}.{key}" if name else str(key))
 
 
 def plain_names(tensors: Iterable[str], path: Path) -> dict[str, str]:
@@ -192,11 +192,11 @@ def some(names: Iterable[str], most: int = 3) -> str:
 # -- downloading -------------------------------------------------------------------------------------------------------
 
 
-def downloaded(backbone: str) -> Path:
-    """The file in torch's own cache, fetched if it is not there yet."""
+def download_weights(backbone: str) -> Path:
+    """Return the file in torch's own cache; download it if it is not there yet."""
     if backbone not in DOWNLOADS:
         raise UserError(f"there is no download for the backbone {backbone}: give its weights with --weights FILE.")
-    address = published_address(*DOWNLOADS[backbone])
+    address = find_address(*DOWNLOADS[backbone])
     path = Path(torch.hub.get_dir(), "checkpoints", address.rpartition("/")[2])
     digest = re.search(r"-([0-9a-f]{8,})\.", path.name)  # these files are named after the start of their checksum
     if not path.exists():
@@ -211,8 +211,8 @@ def downloaded(backbone: str) -> Path:
     return path
 
 
-def published_address(timm_name: str, torchvision_name: str) -> str:
-    """Where timm, else torchvision, has the weights from."""
+def find_address(timm_name: str, torchvision_name: str) -> str:
+    """Find where timm, else torchvision, has the weights from."""
     try:
         return importlib.import_module("timm").get_pretrained_cfg(timm_name).url
     except (ImportError, RuntimeError):  # not there, or with a torchvision that was built for another torch

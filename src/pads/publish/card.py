@@ -24,12 +24,13 @@ their licences ask for holds here too. Whoever shares this model states its lice
 
 def model_card(run: RunFolder) -> str:
     """README.md for the Hub; `pads export` puts the same sections beside its files."""
-    config, figures = run.config, run.metrics
+    config, figures, dim = run.config, run.metrics, run.config.network.embedding_dim
+    title = f"# {config.recipe or config.data.name}: {config.network.backbone}, {dim} dimensions"
     intro = (
-        f"Images in, vectors of {config.network.embedding_dim} numbers out: a small distance means similar. "
+        f"Images in, vectors of {dim} numbers out: a small distance means similar. "
         f"Trained with pads {pads.__version__} (`pip install pads-dml`)."
     )
-    sections = [HEADER, f"# {title(config)}", intro, USE, how_good(figures), how_made(config, figures), limits(config)]
+    sections = [HEADER, title, intro, USE, how_good(figures), how_made(config, figures), limits(config)]
     return "\n\n".join([*sections, LICENCE]) + "\n"
 
 
@@ -51,10 +52,6 @@ model = pads.load("FOLDER")  # the folder of these files, or hf://USER/NAME on t
 vectors = model.embed(["a.jpg", "b.jpg"])
 distance = (vectors[0] - vectors[1]).norm()
 ```"""
-
-
-def title(config: Config) -> str:
-    return f"{config.recipe or config.data.name}: {config.network.backbone}, {config.network.embedding_dim} dimensions"
 
 
 def how_good(figures: Mapping[str, Any] | None, checkpoint: str = "selected") -> str:
@@ -79,10 +76,11 @@ def how_good(figures: Mapping[str, Any] | None, checkpoint: str = "selected") ->
 def how_made(config: Config, figures: Mapping[str, Any] | None) -> str:
     """The settings that change what the model is; no path of the machine that trained it."""
     weights = (figures or {}).get("weights")
+    start = "random weights" if config.network.weights is None else Path(config.network.weights).name
     made = {
         "data": config.data.name,
         "network": f"{config.network.backbone}, images of {config.data.image_size} pixels",
-        "started from": f"{weights['file']} (sha256 {weights['sha256']})" if weights else start(config),
+        "started from": f"{weights['file']} (sha256 {weights['sha256']})" if weights else start,
         "loss": config.loss.name,
         "sampling of negatives": config.curriculum.name,
         "batch": f"{config.data.classes_per_batch} classes of {config.data.samples_per_class} images",
@@ -93,10 +91,6 @@ def how_made(config: Config, figures: Mapping[str, Any] | None) -> str:
         sizes = figures["splits"].items()
         made["splits"] = ", ".join(f"{name} {n['images']:,} images of {n['classes']:,} classes" for name, n in sizes)
     return "## How it was made\n\n" + "\n".join(f"- {name}: {value}" for name, value in made.items())
-
-
-def start(config: Config) -> str:
-    return "random weights" if config.network.weights is None else Path(config.network.weights).name
 
 
 def limits(config: Config) -> str:

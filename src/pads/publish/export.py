@@ -51,12 +51,12 @@ def export_run(
     model.network.in_bfloat16 = False  # what is exported computes in float32 throughout, and says so
     model.config = replace(model.config, precision="float32")
     path = folder.path / "export" if out is None else Path(out).expanduser()
-    exported = started(path, fingerprint(model), checkpoint)
+    exported = open_folder(path, fingerprint(model), checkpoint)
     labels = labels_of(model.config, say)
     about = {"preprocessing": json.dumps(preprocessing_of(model)), "labels": json.dumps(labels)}
     for name in formats:
         try:
-            exported["formats"][name] = written(model, name, path, about)
+            exported["formats"][name] = write_format(model, name, path, about)
         except UserError:
             with contextlib.suppress(OSError):
                 path.rmdir()  # if there is nothing in it
@@ -69,8 +69,8 @@ def export_run(
     return path
 
 
-def started(path: Path, made_by: str, checkpoint: str) -> dict[str, Any]:
-    """The folder, and what it holds of this very network."""
+def open_folder(path: Path, made_by: str, checkpoint: str) -> dict[str, Any]:
+    """Make the folder, or open that of an earlier export; return what it holds of this very network."""
     if (path / EXPORT).is_file():
         try:
             exported = json.loads((path / EXPORT).read_text())
@@ -88,8 +88,8 @@ def started(path: Path, made_by: str, checkpoint: str) -> dict[str, Any]:
     return {"model": made_by, "checkpoint": checkpoint, "formats": {}}
 
 
-def written(model: Model, name: str, path: Path, about: dict[str, str]) -> dict[str, Any]:
-    """Writes one format beside its place, and puts it there when it has been checked."""
+def write_format(model: Model, name: str, path: Path, about: dict[str, str]) -> dict[str, Any]:
+    """Write one format beside its place, and put it there when it has been checked."""
     format = FORMATS[name]
     partial = path / f"partial-{format.file}"
     try:

@@ -59,7 +59,7 @@ def to_safetensors(model: Model, path: Path, about: Mapping[str, str]) -> None:
 def to_torch_export(model: Model, path: Path, about: Mapping[str, str]) -> None:
     with without_known_warnings():
         files = {f"{name}.json": text for name, text in about.items()}
-        torch.export.save(exported_program(model), path, extra_files=files)
+        torch.export.save(export_program(model), path, extra_files=files)
 
 
 def to_onnx(model: Model, path: Path, about: Mapping[str, str]) -> None:
@@ -72,7 +72,7 @@ def to_onnx(model: Model, path: Path, about: Mapping[str, str]) -> None:
 
     with without_known_warnings():
         program = torch.onnx.export(
-            exported_program(model),
+            export_program(model),
             dynamo=True,
             verbose=False,
             input_names=["pixels", "sizes"],
@@ -86,10 +86,11 @@ def to_onnx(model: Model, path: Path, about: Mapping[str, str]) -> None:
     onnx.save_model(proto, path)
 
 
-def exported_program(model: Model) -> torch.export.ExportedProgram:
+def export_program(model: Model) -> torch.export.ExportedProgram:
+    """Trace the network, with its preprocessing, for batches of any size."""
     batch = {0: torch.export.Dim("batch")}
     with torch.no_grad():
-        return torch.export.export(Graph(model).eval(), tuple(made_up_images(model, 2)), dynamic_shapes=(batch, batch))
+        return torch.export.export(Graph(model).eval(), tuple(make_up_images(model, 2)), dynamic_shapes=(batch, batch))
 
 
 def name_batch(proto: Any) -> None:
@@ -159,7 +160,7 @@ FORMATS = {
 
 def difference(model: Model, format: Format, path: Path) -> float:
     """The largest difference to the original, in a fresh process, on made-up images in batches of several sizes."""
-    batches = [made_up_images(model, num) for num in (1, 2, 5)]
+    batches = [make_up_images(model, num) for num in (1, 2, 5)]
     with tempfile.TemporaryDirectory() as folder:
         inputs, outputs = Path(folder, "inputs.npz"), Path(folder, "outputs.npz")
         np.savez(inputs, *(tensor.numpy() for batch in batches for tensor in batch))
@@ -178,8 +179,8 @@ def original(model: Model, pixels_BSLC: Tensor, sizes_B2: Tensor) -> Tensor:
     return model.embed_stored(list(pixels_BSLC.permute(0, 3, 1, 2).numpy()), sizes_B2.tolist())
 
 
-def made_up_images(model: Model, num: int) -> tuple[Tensor, Tensor]:
-    """Patches of colour with noise, of several proportions."""
+def make_up_images(model: Model, num: int) -> tuple[Tensor, Tensor]:
+    """Make patches of colour with noise, of several proportions."""
     rng = np.random.default_rng(num)
     _, shorter, longer = stored_shape(model.preprocessing.store_size, model.preprocessing.store_ratio)
     pictures = []

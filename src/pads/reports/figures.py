@@ -18,7 +18,7 @@ import numpy as np
 from pads.errors import UserError, missing_extra
 from pads.reports.curves import Chart, charts_of
 from pads.reports.gallery import SHOWN
-from pads.reports.groups import Group, curve_names, grouped
+from pads.reports.groups import Group, curve_names, group_runs
 from pads.reports.heatmap import LOG_FLOOR, Progression, mean_progression
 from pads.reports.look import Look
 from pads.runs import RunFolder
@@ -69,7 +69,7 @@ def draw_curricula(rows: Mapping[str, Sequence[RunFolder]], folder: Path) -> lis
 
 
 def mean_of_runs(label: str, runs: Sequence[RunFolder]) -> Progression:
-    series = [each for group in grouped(runs) for each in group.series]
+    series = [each for group in group_runs(runs) for each in group.series]
     made = [progression for each in series if (progression := Progression.of(each, "distribution")) is not None]
     if not made:
         raise UserError(f"no run of {label} samples by bins: name runs of a learned or a scheduled curriculum.")
@@ -230,13 +230,13 @@ def draw_gallery(look: Look, folder: Path) -> list[Path]:
         axes = figure.subplots()
         for line, (kind, row) in enumerate(rows):
             query, top = int(look.found.queries_Q[row]), 1.27 * line
-            words = f"{kind}, AP {100 * look.found.precisions_Q[row]:.0f} %: {shortened(look.cells(query)[1])}"
+            words = f"{kind}, AP {100 * look.found.precisions_Q[row]:.0f} %: {shorten_name(look.cells(query)[1])}"
             axes.text(0, top - 0.05, words, va="bottom", fontsize=7)
-            framed(axes, look.thumbnails_MSS3[place[query]], 0, top, QUERY)
+            draw_framed(axes, look.thumbnails_MSS3[place[query]], 0, top, QUERY)
             for column, found in enumerate(look.found.neighbours_QK[row, :width].tolist()):
                 is_right = bool(look.found.matches_QK[row, column])
                 tint, left = RIGHT if is_right else WRONG, 1.2 + 1.08 * column
-                framed(axes, look.thumbnails_MSS3[place[found]], left, top, tint)
+                draw_framed(axes, look.thumbnails_MSS3[place[found]], left, top, tint)
                 badge = {"boxstyle": "circle,pad=0.12", "facecolor": tint, "edgecolor": "white"}
                 at = {"ha": "center", "va": "center", "color": "white", "fontsize": 6}
                 axes.text(left + 0.93, top + 0.93, "✓" if is_right else "✗", bbox=badge, **at)
@@ -245,14 +245,16 @@ def draw_gallery(look: Look, folder: Path) -> list[Path]:
         return save(folder, "retrieval")
 
 
-def framed(axes: Any, pixels_SS3: np.ndarray, left: float, top: float, tint: str) -> None:
+def draw_framed(axes: Any, pixels_SS3: np.ndarray, left: float, top: float, tint: str) -> None:
+    """Draw a picture in a frame of this colour."""
     from matplotlib.patches import Rectangle
 
     axes.imshow(pixels_SS3, extent=(left, left + 1, top + 1, top), interpolation="bilinear")
     axes.add_patch(Rectangle((left, top), 1, 1, fill=False, edgecolor=tint, linewidth=2))
 
 
-def shortened(name: str, most: int = 60) -> str:
+def shorten_name(name: str, most: int = 60) -> str:
+    """Cut a long name, and spell what is not text."""
     name = name.encode("utf-8", "backslashreplace").decode()  # a folder's name need not be text
     return name if len(name) <= most else name[: most - 1] + "…"
 

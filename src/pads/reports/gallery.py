@@ -109,8 +109,8 @@ class Confusion(NamedTuple):
     """and that answer."""
 
 
-def confused_classes(found: Retrieval, labels_N: np.ndarray, most: int = 12) -> list[Confusion]:
-    """The pairs of classes that hold most of one another's places among the R nearest, most first."""
+def find_confused_classes(found: Retrieval, labels_N: np.ndarray, most: int = 12) -> list[Confusion]:
+    """Find the pairs of classes that hold most of one another's places among the R nearest, most first."""
     num_classes = int(labels_N.max()) + 1
     ranks_K = np.arange(1, found.neighbours_QK.shape[1] + 1)
     is_wrong_QK = ~found.matches_QK & (ranks_K <= found.num_relevant_Q[:, None])

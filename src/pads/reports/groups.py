@@ -10,7 +10,7 @@ from pads.config import Config, to_dict
 from pads.data import OWN_IMAGES
 from pads.reports.curves import Band, band, running_mean
 from pads.reports.heatmap import Progression, mean_progression
-from pads.reports.series import Curve, series_of
+from pads.reports.series import series_of
 from pads.runs import RunFolder
 
 
@@ -27,7 +27,9 @@ class Group:
 
     def band(self, name: str) -> Band | None:
         """Of the curve of that name over the runs; None where none has it."""
-        curves = [drawn_curve(name, series["curves"][name]) for series in self.series if name in series["curves"]]
+        curves = [series["curves"][name] for series in self.series if name in series["curves"]]
+        if name == "reward":
+            curves = list(map(running_mean, curves))
         made = band(curves) if curves else None
         return made if made and made.steps else None
 
@@ -43,12 +45,8 @@ def curve_names(groups: Iterable[Group]) -> set[str]:
     return {name for name, curve in curves if name != "negative_of_class_share" or any(curve["values"])}
 
 
-def drawn_curve(name: str, curve: Curve) -> Curve:
-    return running_mean(curve) if name == "reward" else curve
-
-
-def grouped(runs: Iterable[RunFolder]) -> list[Group]:
-    """The groups in the order of their first runs; a folder that is named twice counts once."""
+def group_runs(runs: Iterable[RunFolder]) -> list[Group]:
+    """Return the groups in the order of their first runs; a folder that is named twice counts once."""
     folders = {run.path.resolve(): run for run in runs}
     together: dict[str, list[RunFolder]] = {}
     for run in folders.values():

@@ -43,8 +43,8 @@ class Progression:
         """(T + 1,) the steps between which each row holds."""
         return np.array([0, *self.steps_T]) if self.is_drawn else np.array([*self.steps_T, self.until])
 
-    def thinned(self, most: int) -> Progression:
-        """At most that many steps, evenly spread, the first and the last among them."""
+    def thin(self, most: int) -> Progression:
+        """Keep at most that many steps, evenly spread, the first and the last among them."""
         if len(self.steps_T) <= most:
             return self
         kept = np.unique(np.linspace(0, len(self.steps_T) - 1, most).round().astype(int))

@@ -47,7 +47,7 @@ def page_of(
         "css": resource("page.css"),
         "js": "\n".join(map(resource, SCRIPTS)),
         "data": safe_json(data),
-        "missing": "".join(f'<p class="missing">{escape(sentence)}</p>' for sentence in unfinished(groups)),
+        "missing": "".join(f'<p class="missing">{escape(sentence)}</p>' for sentence in list_unfinished(groups)),
         "headlines": "".join(map(headline_html, headlines)),
         "files": escape(f"Beside this page: {', '.join(files)}.") if files else "",
         "settings": "".join(map(settings_html, groups)),
@@ -74,7 +74,8 @@ def short(value: float) -> float:
 # -- result ------------------------------------------------------------------------------------------------------------
 
 
-def unfinished(groups: Sequence[Group]) -> list[str]:
+def list_unfinished(groups: Sequence[Group]) -> list[str]:
+    """Return a sentence for each run that is not finished."""
     return [
         f"{run.path} is not finished: this page shows it as far as it has got."
         for group in groups
@@ -170,7 +171,7 @@ def distribution(
 
 
 def progression_data(progression: Progression) -> dict[str, Any]:
-    few = progression.thinned(MOST_POINTS)
+    few = progression.thin(MOST_POINTS)
     rows = [[short(share) for share in row] for row in few.shares_TK.tolist()]
     return {"edges": few.edges.tolist(), "steps": few.steps_T.tolist(), "limits": few.limits.tolist(), "rows": rows}
 

@@ -17,7 +17,7 @@ from pads.data.loading import load_test_view
 from pads.evaluate import embed
 from pads.metrics.retrieval import map_at_r, recall_at
 from pads.model import load
-from pads.reports.gallery import SHOWN, Confusion, Retrieval, confused_classes, good_and_bad, retrieve
+from pads.reports.gallery import SHOWN, Confusion, Retrieval, find_confused_classes, good_and_bad, retrieve
 from pads.reports.projection import project
 from pads.reports.thumbnails import SIZES, thumbnails
 from pads.runs import RunFolder
@@ -81,7 +81,7 @@ def look_at(run: RunFolder, *, map_method: str = "auto", classes: Sequence[str] 
         found = retrieve(embeddings_ND, labels, view.is_query_N, view.is_gallery_N)
         labels_N = labels.cpu().numpy()
         good, bad = good_and_bad(found, labels_N)
-        confused = confused_classes(found, labels_N)
+        confused = find_confused_classes(found, labels_N)
         shown_M = images_to_show(found, labels_N, [*good, *bad], confused, pinned)
         xy_M2, method = None, "none"
         if map_method != "none":

@@ -9,7 +9,7 @@ from pathlib import Path
 from pads.config import lookup
 from pads.errors import UserError
 from pads.reports.figures import draw_figures, has_matplotlib
-from pads.reports.groups import Group, grouped
+from pads.reports.groups import Group, group_runs
 from pads.reports.headline import headline_of
 from pads.reports.html import page_of
 from pads.reports.look import Look, look_at
@@ -45,7 +45,7 @@ def write_report(
     """
     assert runs, "name at least one run"
     lookup(dict.fromkeys(MAPS), map_method, "map")
-    groups = grouped(run if isinstance(run, RunFolder) else RunFolder.open(run) for run in runs)
+    groups = group_runs(run if isinstance(run, RunFolder) else RunFolder.open(run) for run in runs)
     page = place_of(groups[0].runs[0] if out is None else out)
     look, look_missing = try_to_look(groups[0].runs[0], map_method, classes)
     folder = page.with_suffix("")

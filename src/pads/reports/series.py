@@ -56,7 +56,7 @@ def series_of(run: RunFolder) -> dict[str, Any]:
         "finished": run.is_finished,
         "curves": {name: made for name, made in curves.items() if made["steps"]},
         "distribution": distribution_of(config, events),
-        "drawn": drawn_of(config, events),
+        "drawn": read_drawn(config, events),
     }
 
 
@@ -153,8 +153,8 @@ def distribution_of(config: Config, events: list[dict[str, Any]]) -> dict[str, A
     return {"edges": edges_of(bins), "steps": [step for step, _ in rows], "p": [p_K for _, p_K in rows]}
 
 
-def drawn_of(config: Config, events: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The share of negatives really drawn from each bin, in the steps up to each record; None before the first."""
+def read_drawn(config: Config, events: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Read the share of negatives really drawn from each bin, in the steps up to each record; None before the first."""
     training = of_kind(events, "training")
     bins = bins_of(config) or bin_distribution()
     if not training or len(training[0]["drawn"]) != bins.num_bins:

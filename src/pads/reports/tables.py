@@ -31,7 +31,7 @@ def write_tables(folder: Path, groups: Sequence[Group], look: Look | None) -> li
             ("file", "class", "num_relevant", "average_precision", "nearest_file", "nearest_class", "nearest_distance"),
             query_rows(look),
         )
-        tables["confused.csv"] = (("class", "other_class", "share", "file", "found_file"), confused_rows(look))
+        tables["confused.csv"] = (("class", "other_class", "share", "file", "found_file"), confusion_rows(look))
     if look is not None and look.xy_M2 is not None:
         tables["map.csv"] = (("file", "class", "x", "y"), map_rows(look))
     written = []
@@ -51,35 +51,34 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]])
     write_atomically(path, text.getvalue().encode("utf-8", errors="backslashreplace"))
 
 
-def run_cells(group: Group) -> Iterator[tuple[tuple[str, str, int], Any, dict[str, Any]]]:
-    for run, series in zip(group.runs, group.series, strict=True):
-        yield (group.label, str(run.path), series["seed"]), run, series
+def run_cells(groups: Sequence[Group]) -> Iterator[tuple[tuple[str, str, int], Any, dict[str, Any]]]:
+    """Yield the cells that name a run, the run and its series."""
+    for group in groups:
+        for run, series in zip(group.runs, group.series, strict=True):
+            yield (group.label, str(run.path), series["seed"]), run, series
 
 
 def figure_rows(groups: Sequence[Group]) -> Iterator[Sequence[Any]]:
-    for group in groups:
-        for cells, run, _ in run_cells(group):
-            metrics = run.metrics or {}
-            for network, values in metrics.get("test", {}).items():
-                for metric, value in values.items():
-                    yield (*cells, metrics["protocol"], network, metric, value)
+    for cells, run, _ in run_cells(groups):
+        metrics = run.metrics or {}
+        for network, values in metrics.get("test", {}).items():
+            for metric, value in values.items():
+                yield (*cells, metrics["protocol"], network, metric, value)
 
 
 def curve_rows(groups: Sequence[Group]) -> Iterator[Sequence[Any]]:
-    for group in groups:
-        for cells, _, series in run_cells(group):
-            for name, curve in series["curves"].items():
-                for step, value in zip(curve["steps"], curve["values"], strict=True):
-                    yield (*cells, name, step, value)
+    for cells, _, series in run_cells(groups):
+        for name, curve in series["curves"].items():
+            for step, value in zip(curve["steps"], curve["values"], strict=True):
+                yield (*cells, name, step, value)
 
 
 def bin_rows(groups: Sequence[Group], kind: str, key: str) -> Iterator[Sequence[Any]]:
-    for group in groups:
-        for cells, _, series in run_cells(group):
-            values = series[kind]
-            for step, shares in zip(values["steps"], values[key], strict=True) if values else ():
-                for low, high, share in zip(values["edges"], values["edges"][1:], shares, strict=False):
-                    yield (*cells, step, low, high, share)
+    for cells, _, series in run_cells(groups):
+        values = series[kind]
+        for step, shares in zip(values["steps"], values[key], strict=True) if values else ():
+            for low, high, share in zip(values["edges"], values["edges"][1:], shares, strict=False):
+                yield (*cells, step, low, high, share)
 
 
 def query_rows(look: Look) -> Iterator[Sequence[Any]]:
@@ -95,7 +94,7 @@ def query_rows(look: Look) -> Iterator[Sequence[Any]]:
         )
 
 
-def confused_rows(look: Look) -> Iterator[Sequence[Any]]:
+def confusion_rows(look: Look) -> Iterator[Sequence[Any]]:
     for pair in look.confused:
         names = look.class_names[pair.first], look.class_names[pair.second]
         yield (*names, round(pair.share, 6), str(look.paths[pair.query]), str(look.paths[pair.found]))

@@ -30,11 +30,12 @@ def thumbnails(view: View, positions: Sequence[int], size: int) -> np.ndarray:
     positions_N = torch.as_tensor(positions, dtype=torch.int64, device=view.indices_N.device)
     some = View(view.store, view.indices_N[positions_N], view.preprocessing, batch_size=view.batch_size)
     size = min(size, view.preprocessing.image_size)
-    made = [shrunk(images_BCHW[: len(labels_B)], view, size) for images_BCHW, labels_B in some]
+    made = [shrink_images(images_BCHW[: len(labels_B)], view, size) for images_BCHW, labels_B in some]
     return np.concatenate(made) if made else np.zeros((0, size, size, 3), np.uint8)
 
 
-def shrunk(images_BCHW: Tensor, view: View, size: int) -> np.ndarray:
+def shrink_images(images_BCHW: Tensor, view: View, size: int) -> np.ndarray:
+    """Shrink images to pixels of 8 bits."""
     mean, std = (images_BCHW.new_tensor(of).view(3, 1, 1) for of in (view.preprocessing.mean, view.preprocessing.std))
     pixels_BCHW = functional.interpolate(images_BCHW * std + mean, (size, size), mode="bilinear", antialias=True)
     return (pixels_BCHW * 255).round().clamp(0, 255).byte().permute(0, 2, 3, 1).cpu().numpy()
@@ -48,14 +49,14 @@ def sheets(thumbnails_NSS3: np.ndarray, most_bytes: int = MOST_BYTES) -> tuple[l
     if not parts:
         return [], given
     for size, quality in choices:
-        first = encoded(parts[0], size, quality)
+        first = encode_sheet(parts[0], size, quality)
         if len(first) * len(thumbnails_NSS3) / len(parts[0]) <= most_bytes:
             break
-    return [first, *(encoded(part, size, quality) for part in parts[1:])], size
+    return [first, *(encode_sheet(part, size, quality) for part in parts[1:])], size
 
 
-def encoded(thumbnails_NSS3: np.ndarray, size: int, quality: int) -> str:
-    """One sheet, row by row."""
+def encode_sheet(thumbnails_NSS3: np.ndarray, size: int, quality: int) -> str:
+    """Encode one sheet, row by row, as a data URL."""
     sheet = sheet_of(thumbnails_NSS3)
     if size != thumbnails_NSS3.shape[1]:
         sheet = sheet.resize((COLUMNS * size, sheet.height * size // thumbnails_NSS3.shape[1]), Image.Resampling.BOX)
