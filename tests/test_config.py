@@ -18,11 +18,11 @@ from pads.config import (
     Sampling,
     build,
     call,
+    drop_auto,
     fits,
     from_dict,
     from_json,
     from_values,
-    known_settings,
     lookup,
     option_names,
     to_dict,
@@ -265,7 +265,7 @@ def test_auto_leaves_a_setting_to_be_chosen_and_a_value_ends_that(key):
     assert isinstance(auto, AutoConfig) and auto.auto == {key}
     given = value_of(EVERYTHING, key)
     assert with_settings(auto, [f"{key}={json.dumps(given)}"]) == EVERYTHING
-    assert known_settings(auto).recipe == EVERYTHING.recipe
+    assert drop_auto(auto).recipe == EVERYTHING.recipe
     group = with_settings(EVERYTHING, [f"{key}=auto", "seed=4"])
     assert group.auto == {key} and group.config.seed == 4
 

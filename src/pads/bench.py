@@ -22,13 +22,13 @@ from torch import Tensor
 from pads.autoconfig import resolve_auto
 from pads.build import build_draw, build_optimiser, pick_device, set_learning_rates, start_network
 from pads.check import check
-from pads.config import AutoConfig, Config, Part, Sampling, known_settings
+from pads.config import AutoConfig, Config, Part, Sampling, drop_auto
 from pads.curricula import is_adaptive, make_curriculum
 from pads.data.benchmark import ImageList
 from pads.data.loading import load_views
 from pads.data.preprocessing import Preprocessing
 from pads.data.roles import View, Views, even_batches
-from pads.data.store import ImageStore, stored_shape
+from pads.data.store import ImageStore, compute_stored_shape
 from pads.errors import UserError
 from pads.evaluate import evaluate
 from pads.recipes import with_pads
@@ -48,7 +48,7 @@ def bench(recipe: Config | AutoConfig, *, num_steps: int = 600, images: int = 58
     if num_steps < 1:
         raise UserError(f"--steps is {num_steps}: give at least 1, better some hundreds.")
     check(recipe)
-    device = pick_device(known_settings(recipe).device)
+    device = pick_device(drop_auto(recipe).device)
     config = resolve_auto(recipe, device, nobody)
     if is_adaptive(config):
         config = replace(config, curriculum=Part("distance-weighted"), sampling=Sampling())
@@ -172,7 +172,7 @@ def wait(device: torch.device) -> None:
 def noise(config: Config, device: torch.device, num_images: int) -> Views:
     """Made-up images in the shape of CUB200-2011, for a machine that has no data."""
     generator = torch.Generator(device).manual_seed(0)
-    shape = (num_images, *stored_shape(config.data.store_size, config.data.store_ratio))
+    shape = (num_images, *compute_stored_shape(config.data.store_size, config.data.store_ratio))
     pixels = torch.randint(0, 256, shape, dtype=torch.uint8, device=device, generator=generator)
     num_classes = max(2, min(100, num_images // 28))
     labels = torch.arange(num_images) % num_classes

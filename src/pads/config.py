@@ -216,7 +216,7 @@ class AutoConfig:
     """The keys to be chosen, each of them in `CHOSEN`."""
 
 
-def known_settings(config: Config | AutoConfig) -> Config:
+def drop_auto(config: Config | AutoConfig) -> Config:
     """Return the settings that are known already: a Config is all of them."""
     return config.config if isinstance(config, AutoConfig) else config
 

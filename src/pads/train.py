@@ -29,7 +29,7 @@ from pads.build import (
     start_network,
 )
 from pads.check import check, check_share
-from pads.config import AutoConfig, Config, known_settings
+from pads.config import AutoConfig, Config, drop_auto
 from pads.data import class_batches
 from pads.data.batches import rank_share
 from pads.data.loading import load_views
@@ -41,18 +41,18 @@ from pads.networks import EmbeddingNetwork
 from pads.runs import RunFolder, SilentFolder, next_free
 from pads.runs.watch import Watch, nobody
 from pads.runtime.graphs import CapturedStep
-from pads.runtime.precision import fixed_threads, float32_rounding
-from pads.runtime.team import ALONE, Team, joined
-from pads.sampling import DrawnTriplets, diverged
+from pads.runtime.precision import float32_rounding, use_threads
+from pads.runtime.team import ALONE, Team, join_team
+from pads.sampling import DrawnTriplets, divergence_error
 
 
 def train(config: Config | AutoConfig, run: Path | str | None = None, *, watch: Watch | None = None) -> RunFolder:
     """Train from the start into a new run folder, `runs/RECIPE-SEED` unless told otherwise."""
     check(config)
-    with joined() as team:
+    with join_team() as team:
         watch = watch if watch and team.leads else nobody
-        path = team.lead(lambda: new_path(known_settings(config), run))
-        device = pick_device(known_settings(config).device, team)
+        path = team.lead(lambda: new_path(drop_auto(config), run))
+        device = pick_device(drop_auto(config).device, team)
         resolved = team.lead(lambda: resolve_auto(config, device, watch))
         views = load_views(resolved, device, watch, team)  # first, so that bad data leaves no empty run behind
         folder = folder_of(team).create(path, resolved)
@@ -66,7 +66,7 @@ def train(config: Config | AutoConfig, run: Path | str | None = None, *, watch: 
 
 def resume(run: RunFolder | Path | str, *, watch: Watch | None = None) -> RunFolder:
     """Resume a run bit for bit where it was stopped; a finished run is left as it is."""
-    with joined() as team:
+    with join_team() as team:
         watch = watch if watch and team.leads else nobody
         folder = folder_of(team).open(run.path if isinstance(run, RunFolder) else run)
         if team.lead(lambda: folder.is_finished):
@@ -81,7 +81,7 @@ def resume(run: RunFolder | Path | str, *, watch: Watch | None = None) -> RunFol
 def fit(config: Config, run: RunFolder, views: Views, watch: Watch, team: Team = ALONE) -> RunFolder:
     """Run the training loop, from the newest checkpoint of the run or from the start, to the final figures."""
     own = own_part(config, team)
-    with fixed_threads(config.threads), float32_rounding(config.precision), stop_requests() as stop_requested:
+    with use_threads(config.threads), float32_rounding(config.precision), stop_requests() as stop_requested:
         network, loss_fn, curriculum = build_parts(config, views, team)
         draw = build_draw(config)
         optimiser = build_optimiser(config.optimiser, network, loss_fn)
@@ -101,7 +101,7 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch, team: Team =
         def update_network(pixels_bCHW: Tensor, sizes_B2: Tensor, labels_B: Tensor) -> None:
             """Alg. 1, "Update DML model": I_a and I_p at random from the batch, I_n ~ p(I_n | I_a)."""
             images_bCHW = views.train.preprocessing.for_training(pixels_bCHW, sizes_B2, generator, own)
-            embeddings_BD = team.gathered(network(images_bCHW))
+            embeddings_BD = team.gather(network(images_bCHW))
             triplets = draw(embeddings_BD, labels_B, curriculum.rule, generator=generator)
             loss, share = value_and_share(loss_fn, embeddings_BD, labels_B, triplets)
             optimiser.zero_grad(set_to_none=True)
@@ -121,7 +121,7 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch, team: Team =
             set_learning_rates(optimiser, config.optimiser, epoch)
             views = views.at(epoch)
             batches = epoch_batches(config, views, epoch, steps_per_epoch)[step % steps_per_epoch :]
-            for stored in views.train.stored_batches(batches, own):
+            for stored in views.train.read_batches(batches, own):
                 with team.saving(save_here, generator, network, loss_fn):
                     if team.any(stop_requested()):
                         raise KeyboardInterrupt(save_here())
@@ -199,11 +199,11 @@ def measure_epoch(
             selected.update(metrics, step=step, epoch=epoch)
             run.save_selected(network.state_dict(), **selected)
     if config.test_curve_every and (last or epoch % config.test_curve_every == 0):
-        figures = evaluate(network, views.test, reported(config), team=team)
+        figures = evaluate(network, views.test, metrics_to_report(config), team=team)
         run.append("test_curve.jsonl", {"step": step, "epoch": epoch, **figures})
 
 
-def reported(config: Config) -> tuple[str, ...]:
+def metrics_to_report(config: Config) -> tuple[str, ...]:
     return (*(f"recall@{k}" for k in config.recall_at), "map@r", "r-precision", "nmi", "intra", "inter")
 
 
@@ -220,7 +220,7 @@ def final_figures(
 
     The network, whose last state is in the checkpoint, is left with the weights of the selected epoch.
     """
-    names = reported(config)
+    names = metrics_to_report(config)
     figures: dict[str, Any] = {
         "recipe": config.recipe,
         "seed": config.seed,
@@ -252,7 +252,7 @@ def save(
     """A checkpoint of everything that a resumed run needs."""
     parts["drawn"].check_finite(step)
     if not all(torch.isfinite(weights).all() for weights in parts["network"].parameters()):
-        raise diverged(step)
+        raise divergence_error(step)
     states = {name: part.state_dict() for name, part in parts.items()}
     run.save_checkpoint(step, {**states, "generator": generator.get_state(), "selected": dict(selected), "step": step})
 

@@ -175,7 +175,7 @@ def test_a_run_on_a_store_sees_what_a_run_on_the_images_sees(root: Path, tmp_pat
             assert torch.equal(labels, expected_labels)
     picked_MB = torch.tensor([[0, 5, 9], [3, 3, 1]])
     generators = [torch.Generator().manual_seed(0) for _ in range(2)]
-    stored = by_store.train.stored_batches(picked_MB), by_images.train.stored_batches(picked_MB)
+    stored = by_store.train.read_batches(picked_MB), by_images.train.read_batches(picked_MB)
     for (pixels, sizes_B2, labels_B), (expected, expected_sizes_B2, expected_labels_B) in zip(*stored, strict=True):
         augmented = by_store.train.preprocessing.for_training(pixels, sizes_B2, generators[0])
         assert torch.equal(

@@ -2,7 +2,7 @@
 
 from pads.sampling.bins import BinDistribution, bin_distribution
 from pads.sampling.distances import pairwise_distances
-from pads.sampling.drawn import DrawnTriplets, diverged
+from pads.sampling.drawn import DrawnTriplets, divergence_error
 from pads.sampling.rules import NEGATIVE_RULES, BinRule, NegativeRule
 from pads.sampling.triplets import Triplets, draw_triplets, triplet_statistics
 
@@ -14,7 +14,7 @@ __all__ = [
     "NegativeRule",
     "Triplets",
     "bin_distribution",
-    "diverged",
+    "divergence_error",
     "draw_triplets",
     "pairwise_distances",
     "triplet_statistics",
