@@ -103,6 +103,11 @@ class Data:
     paper_protocol: bool = False
     """Select the epoch on the test split, as the authors did; every figure is then marked "test-selected"."""
 
+    @property
+    def batch_size(self) -> int:
+        """Return the number of images in a batch: P x S."""
+        return self.classes_per_batch * self.samples_per_class
+
 
 @dataclass(frozen=True)
 class Network:

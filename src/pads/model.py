@@ -20,14 +20,13 @@ from pads.data.loading import load_views
 from pads.data.preprocessing import Preprocessing
 from pads.data.store import Source, read_stored
 from pads.errors import UserError
-from pads.evaluate import evaluate
+from pads.evaluate import evaluate, metrics_to_report
 from pads.networks import EmbeddingNetwork
 from pads.runs import RunFolder
 from pads.runs.checkpoint import write_atomically
 from pads.runs.hub import HUB, pull
 from pads.runs.watch import nobody
 from pads.runtime.precision import float32_rounding, use_threads
-from pads.train import metrics_to_report
 
 BATCH = 128
 SPLITS = ("test", "selection", "reward", "train")

@@ -5,12 +5,8 @@ The loop in `fit` is Algorithm 1 of the paper. Names end in dimensions: B batch,
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +31,14 @@ from pads.data.batches import rank_share
 from pads.data.loading import load_views
 from pads.data.roles import Views
 from pads.errors import UserError
-from pads.evaluate import evaluate, raw_pixels
+from pads.evaluate import evaluate, metrics_to_report, raw_pixels
 from pads.losses import value_and_share
 from pads.networks import EmbeddingNetwork
 from pads.runs import RunFolder, SilentFolder, next_free
 from pads.runs.watch import Watch, nobody
 from pads.runtime.graphs import CapturedStep
 from pads.runtime.precision import float32_rounding, use_threads
+from pads.runtime.stopping import stop_requests
 from pads.runtime.team import ALONE, Team, join_team
 from pads.sampling import DrawnTriplets, divergence_error
 
@@ -90,9 +87,9 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch, team: Team =
         selected: dict[str, Any] = {"step": 0}
         parts = {"network": network, "loss": loss_fn, "optimiser": optimiser, "curriculum": curriculum, "drawn": drawn}
         step = restore(run, parts, generator, selected, team)
-        record = recorder(run, watch, batch_size(config), step)
+        record = recorder(run, watch, config.data.batch_size, step)
 
-        steps_per_epoch = max(1, len(views.train) // batch_size(config))
+        steps_per_epoch = max(1, len(views.train) // config.data.batch_size)
         num_steps = config.num_epochs * steps_per_epoch
         if network.weights_used:
             watch("note", step, {"notes": (str(network.weights_used),)})
@@ -154,23 +151,19 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch, team: Team =
 
 
 def summary_of(loss_fn: nn.Module) -> Mapping[str, float]:
-    """What a loss that changes over the training has come to, for the log."""
+    """Return what a loss that changes over the training has come to, for the log."""
     summary = getattr(loss_fn, "summary", None)
     return summary() if summary is not None else {}
 
 
-def batch_size(config: Config) -> int:
-    return config.data.classes_per_batch * config.data.samples_per_class
-
-
 def own_part(config: Config, team: Team) -> slice:
-    """The rows of the batch that this process embeds: whole classes, all of them if it is alone."""
-    rows = rank_share(np.arange(batch_size(config)), team.rank, team.size, config.data.samples_per_class)
+    """Return the rows of the batch that this process embeds: whole classes, all of them if it is alone."""
+    rows = rank_share(np.arange(config.data.batch_size), team.rank, team.size, config.data.samples_per_class)
     return slice(rows[0], rows[-1] + 1)
 
 
 def epoch_batches(config: Config, views: Views, epoch: int, num_batches: int) -> Tensor:
-    """The batches of an epoch: a function of seed and epoch alone, so that a resumed run finds the same."""
+    """Return the batches of an epoch: a function of seed and epoch alone, so that a resumed run finds the same."""
     labels, data = views.train.labels_N.cpu().numpy(), config.data
     sizes = data.classes_per_batch, data.samples_per_class
     indices = class_batches(labels, *sizes, seed=config.seed, epoch=epoch, num_batches=num_batches)
@@ -201,10 +194,6 @@ def measure_epoch(
     if config.test_curve_every and (last or epoch % config.test_curve_every == 0):
         figures = evaluate(network, views.test, metrics_to_report(config), team=team)
         run.append("test_curve.jsonl", {"step": step, "epoch": epoch, **figures})
-
-
-def metrics_to_report(config: Config) -> tuple[str, ...]:
-    return (*(f"recall@{k}" for k in config.recall_at), "map@r", "r-precision", "nmi", "intra", "inter")
 
 
 def final_figures(
@@ -249,7 +238,7 @@ def final_figures(
 def save(
     run: RunFolder, parts: Mapping[str, Any], generator: torch.Generator, selected: Mapping[str, Any], step: int
 ) -> None:
-    """A checkpoint of everything that a resumed run needs."""
+    """Save a checkpoint of everything that a resumed run needs."""
     parts["drawn"].check_finite(step)
     if not all(torch.isfinite(weights).all() for weights in parts["network"].parameters()):
         raise divergence_error(step)
@@ -260,7 +249,7 @@ def save(
 def restore(
     run: RunFolder, parts: Mapping[str, Any], generator: torch.Generator, selected: dict[str, Any], team: Team
 ) -> int:
-    """Puts every part back as the newest checkpoint has it; returns its step, 0 if there is none."""
+    """Put every part back as the newest checkpoint has it; return its step, 0 if there is none."""
     state = team.lead(run.load_checkpoint)
     run.cut_back(state["lengths"] if state else {})
     if state is None:
@@ -275,30 +264,6 @@ def restore(
     return int(state["step"])
 
 
-@contextmanager
-def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C and SIGTERM ask the loop to stop between two steps; a second Ctrl-C stops at once.
-
-    Not below torchrun: it passes on the Ctrl-C that its processes have heard themselves, and ends who does not stop.
-    """
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set  # only the main thread may catch signals
-        return
-
-    def ask(number: int, frame: Any) -> None:
-        if asked.is_set() and "TORCHELASTIC_RUN_ID" not in os.environ:
-            raise KeyboardInterrupt
-        asked.set()
-
-    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked.is_set
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
 # -- small things ------------------------------------------------------------------------------------------------------
 
 
@@ -309,14 +274,14 @@ def new_path(config: Config, run: Path | str | None) -> Path:
 
 
 def folder_of(team: Team) -> type[RunFolder]:
-    """A run folder has one writer, the first process."""
+    """Return the kind of folder that a process has: only the first one writes."""
     return RunFolder if team.leads else SilentFolder
 
 
 def recorder(
     run: RunFolder, watch: Watch, batch_size: int, first_step: int
 ) -> Callable[[str, int, Mapping[str, Any]], None]:
-    """Writes an event, tells whoever watches, and keeps the time in a file of its own."""
+    """Return what writes an event, tells whoever watches, and keeps the time in a file of its own."""
     clock = {"step": first_step, "time": time.perf_counter()}
 
     def record(kind: str, step: int, values: Mapping[str, Any]) -> None:

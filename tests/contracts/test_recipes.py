@@ -11,10 +11,10 @@ from pads.check import check
 from pads.config import AutoConfig, Config, build, drop_auto, from_json, to_dict, to_json, with_settings
 from pads.data.preprocessing import Preprocessing
 from pads.data.store import compute_stored_shape
+from pads.evaluate import metrics_to_report
 from pads.losses import LOSSES
 from pads.recipes import CODE_BINS, PAPER_BINS, RECIPES
 from pads.sampling import draw_triplets
-from pads.train import metrics_to_report
 
 every_recipe = pytest.mark.parametrize("name", RECIPES)
 
