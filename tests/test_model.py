@@ -12,7 +12,7 @@ from PIL import Image
 import pads
 from pads.autoconfig import resolve_auto
 from pads.config import with_settings
-from pads.data import folder
+from pads.data.folder import folder
 from pads.data.loading import load_views
 from pads.errors import UserError
 from pads.evaluate import embed

@@ -19,11 +19,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pads.config import Data, Network
-from pads.data import DATASETS, load_store
+from pads.data import DATASETS
 from pads.data.augment import normalise
 from pads.data.benchmark import ImageList
 from pads.data.preprocessing import Preprocessing
 from pads.data.roles import View
+from pads.data.store import load_store
 from pads.evaluate import evaluate
 from pads.networks import build_backbone, load_weights
 

@@ -26,8 +26,7 @@ from pads.build import (
 )
 from pads.check import check, check_share
 from pads.config import AutoConfig, Config, drop_auto
-from pads.data import class_batches
-from pads.data.batches import rank_share
+from pads.data.batches import class_batches, rank_share
 from pads.data.loading import load_views
 from pads.data.roles import Views
 from pads.errors import UserError

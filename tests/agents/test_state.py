@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from pads.agents import STATE_PARTS, TrainingState
+from pads.agents.state import STATE_PARTS, TrainingState
 from pads.errors import UserError
 
 torch.set_num_threads(1)

@@ -6,9 +6,9 @@ import math
 import pytest
 import torch
 
-from pads.agents import Transition, q_learning, rainbow
+from pads.agents import Transition
 from pads.agents.replay import Replay
-from pads.agents.value_based import LEAST_PRIORITY
+from pads.agents.value_based import LEAST_PRIORITY, q_learning, rainbow
 
 torch.set_num_threads(1)
 

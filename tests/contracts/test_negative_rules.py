@@ -5,8 +5,9 @@ import torch
 
 from pads.config import Part, build
 from pads.errors import UserError
-from pads.sampling import NEGATIVE_RULES, bin_distribution, draw_triplets, pairwise_distances, triplet_statistics
-from pads.sampling.triplets import NEGATIVES_FROM
+from pads.sampling import NEGATIVE_RULES, bin_distribution, draw_triplets
+from pads.sampling.distances import pairwise_distances
+from pads.sampling.triplets import NEGATIVES_FROM, triplet_statistics
 
 every_rule = pytest.mark.parametrize("name", NEGATIVE_RULES)
 every_choice = pytest.mark.parametrize("negatives_from", NEGATIVES_FROM)

@@ -18,7 +18,9 @@ from pads.errors import UserError
 from pads.recipes import CODE_BINS, PAPER_BINS, RECIPES
 from pads.runs import RunFolder
 from pads.runs.watch import nobody
-from pads.sampling import BinRule, bin_distribution, pairwise_distances
+from pads.sampling import bin_distribution
+from pads.sampling.distances import pairwise_distances
+from pads.sampling.rules import BinRule
 
 METRICS = ("recall@1", "recall@2", "recall@4", "recall@8", "intra", "inter", "nmi")
 

@@ -10,7 +10,8 @@ from pads.config import Part
 from pads.curricula import ScheduledCurriculum, build_curriculum
 from pads.curricula.scheduled import density_of_draws, linear, non_linear, overlap
 from pads.errors import UserError
-from pads.sampling import bin_distribution, draw_triplets, pairwise_distances
+from pads.sampling import bin_distribution, draw_triplets
+from pads.sampling.distances import pairwise_distances
 from pads.sampling.rules import DistanceWeighted
 
 SCHEDULES = {"linear": linear, "non-linear": non_linear}

@@ -13,18 +13,18 @@ from scipy import stats
 from torch import Tensor
 
 from pads.config import Data, Network
-from pads.data import (
+from pads.data.augment import (
     AUGMENTATIONS,
+    WHOLE,
     centre_crops,
+    centre_places,
     normalise,
     random_resized_crop_boxes,
     resample,
     resize_and_crop_boxes,
-    squeeze,
     whole_boxes,
 )
-from pads.data.augment import WHOLE, centre_places
-from pads.data.store import are_turned, compute_kept_sizes
+from pads.data.store import are_turned, compute_kept_sizes, squeeze
 from pads.errors import UserError
 from pads.networks import EmbeddingNetwork, build_backbone
 from pads.networks import seeded as seeded_weights

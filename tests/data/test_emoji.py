@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pads.data import Benchmark, emoji
+from pads.data.benchmark import Benchmark
+from pads.data.emoji import emoji
 from pads.errors import UserError
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pads.data import folder
-from pads.data.folder import guess_pattern, pick_test_classes
+from pads.data.folder import folder, guess_pattern, pick_test_classes
 from pads.errors import UserError
 
 Save = Callable[..., Path]

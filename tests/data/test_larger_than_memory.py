@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pads.data import ImageList, load_store
-from pads.data.benchmark import Benchmark
+from pads.data.benchmark import Benchmark, ImageList
 from pads.data.prepare import CHUNK_IMAGES, CHUNKS, FORMAT, PIXELS, STORE, describe_splits
+from pads.data.store import load_store
 from pads.errors import UserError
 
 SIZE, NUM, NUM_CLASSES = 128, 4000, 200

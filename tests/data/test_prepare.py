@@ -15,11 +15,13 @@ import torch
 from PIL import Image
 
 from pads.config import Config, Data, Network
-from pads.data import Benchmark, ImageList, QueryGallery, folder, load_store, place_store
+from pads.data.benchmark import Benchmark, ImageList, QueryGallery
+from pads.data.folder import folder
 from pads.data.loading import load_views
 from pads.data.prepare import PIXELS, Prepared, open_prepared, prepare, read_data, split_lists, usual_place
 from pads.data.preprocessing import Preprocessing
 from pads.data.roles import View
+from pads.data.store import load_store, place_store
 from pads.errors import UserError
 
 Save = Callable[..., Path]

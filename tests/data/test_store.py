@@ -9,8 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from pads.data import ImageList, decode, load_store, read_stored, resample, squeeze, whole_boxes
-from pads.data.store import are_turned, compute_kept_sizes
+from pads.data.augment import resample, whole_boxes
+from pads.data.benchmark import ImageList
+from pads.data.store import are_turned, compute_kept_sizes, decode, load_store, read_stored, squeeze
 from pads.errors import UserError
 
 Save = Callable[..., Path]

@@ -20,8 +20,9 @@ from pads.pml.tuples import Pairs, as_triplets
 from pads.recipes import RECIPES
 from pads.runs.checkpoint import load_state
 from pads.runs.watch import nobody
-from pads.sampling import DrawnTriplets, Triplets, bin_distribution, draw_triplets, triplet_statistics
+from pads.sampling import DrawnTriplets, Triplets, bin_distribution, draw_triplets
 from pads.sampling.rules import Random
+from pads.sampling.triplets import triplet_statistics
 from pads.train import resume, train
 
 GIVEN = {"num_classes": 8, "embedding_size": 16, "seed": 0}

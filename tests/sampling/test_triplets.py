@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from pads.errors import UserError
-from pads.sampling import bin_distribution, draw_triplets, triplet_statistics
+from pads.sampling import bin_distribution, draw_triplets
 from pads.sampling.rules import BinRule, Random, Semihard
-from pads.sampling.triplets import draw
+from pads.sampling.triplets import draw, triplet_statistics
 
 
 def test_a_draw_follows_its_weights(generator):
