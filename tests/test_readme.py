@@ -3,8 +3,6 @@
 import csv
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +11,7 @@ import torch
 from PIL import Image
 
 import pads
+from pads.cli import main
 from pads.studies.statistics import difference, mean_and_sd, paired_difference
 
 ROOT = Path(__file__).parent.parent
@@ -65,14 +64,19 @@ def test_the_first_two_commands_are_make_demo_and_make_test():
     assert "make test" in (ROOT / ".ci" / "run").read_text()
 
 
-def test_every_pads_command_of_the_readme_runs(photos):
+def test_every_pads_command_of_the_readme_runs(photos, capsys):
+    """Shortened to two epochs where they train: how well they do is not for made-up photos to say."""
     verbs = {"train", "evaluate", "report", "index", "search", "export"}
     assert verbs <= {command.split()[1] for command in commands()}
     for command in commands():
-        words = [sys.executable, "-m", "pads", *shlex.split(command)[1:]]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, f"{command}\n{done.stderr}"
-        assert done.stdout, f"{command} says nothing"
+        words = shlex.split(command)[1:]
+        if words[0] == "train" and "--resume" not in words:
+            words += ["--set", "num_epochs=2"]
+        with pytest.raises(SystemExit) as left:
+            main(words)
+        assert not left.value.code, f"{command}\n{left.value.code}"
+        assert capsys.readouterr().out, f"{command} says nothing"
+    assert (photos / "runs" / "photos" / "metrics.json").exists()
 
 
 def test_the_loop_of_the_readme_learns():

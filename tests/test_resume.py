@@ -201,13 +201,14 @@ def test_a_finished_run_is_left_as_it_is(never_stopped):
 def test_a_loss_that_is_no_number_stops_the_run_and_spares_the_checkpoints(config, tmp_path, monkeypatch):
     from pads.losses.margin import MarginLoss
 
-    forward, calls = MarginLoss.forward, [0]
+    value_and_share, calls = MarginLoss.value_and_share, [0]
 
     def broken(self, *arguments):
         calls[0] += 1
-        return forward(self, *arguments) * (float("nan") if calls[0] > 12 else 1.0)
+        value, share = value_and_share(self, *arguments)
+        return value * (float("nan") if calls[0] > 12 else 1.0), share
 
-    monkeypatch.setattr(MarginLoss, "forward", broken)
+    monkeypatch.setattr(MarginLoss, "value_and_share", broken)
     with pytest.raises(UserError, match="no longer a finite number"):
         train(config, tmp_path / "run")
     run = RunFolder.open(tmp_path / "run")

@@ -83,6 +83,17 @@ def test_the_logged_share_is_that_of_the_loss_beside_it(train_with, kind, option
     assert len({event["violation_share"] for event in events}) > 2  # that of another moment would be another
 
 
+def test_the_forward_of_a_subclass_is_not_passed_over(batch, generator):
+    class Doubled(MarginLoss):
+        def forward(self, *arguments):
+            return 2 * super().forward(*arguments)
+
+    triplets = draw_triplets(*batch, Random(), generator=generator)
+    loss, share = value_and_share(Doubled(), *batch, triplets)
+    assert loss == 2 * MarginLoss()(*batch, triplets)
+    assert share.isnan()
+
+
 def test_a_loss_that_does_not_say_its_share_logs_none(train_with):
     class Mine(torch.nn.Module):
         def forward(self, embeddings, labels, triplets):

@@ -34,8 +34,10 @@ def value_and_share(
     loss_fn: nn.Module, embeddings_BD: Tensor, labels_B: Tensor, triplets: Tuples
 ) -> tuple[Tensor, Tensor]:
     """Return the loss, and the share of triplets that cost something: nan if the loss does not say it."""
-    both = getattr(loss_fn, "value_and_share", None)
-    if both is not None:
+    both: Any = getattr(loss_fn, "value_and_share", None)
+    # a subclass with a `forward` of its own has not said that the method it inherits still gives its loss
+    has_forward = next(kind for kind in type(loss_fn).__mro__ if "forward" in vars(kind))
+    if "value_and_share" in vars(has_forward):
         return both(embeddings_BD, labels_B, triplets)
     loss = loss_fn(embeddings_BD, labels_B, triplets)
     return loss, torch.full_like(loss.detach(), torch.nan)
