@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import nn
 
 from pads.autoconfig import resolve_auto
@@ -69,16 +68,9 @@ SETTINGS = [
 
 
 @pytest.fixture(scope="module")
-def photos(tmp_path_factory) -> Path:
-    """14 classes of 6 noisy pictures of different shapes: enough for four roles."""
-    root, noise = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
-    for label in range(14):
-        (root / f"class-{label:02d}").mkdir()
-        colour = noise.integers(0, 255, (1, 1, 3))
-        for number in range(6):
-            pixels = np.clip(colour + noise.normal(0, 60, (20, 20 + 2 * number, 3)), 0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(root / f"class-{label:02d}" / f"{number}.png")
-    return root
+def photos(noisy_photos) -> Path:
+    """Pictures of different shapes, enough for four roles."""
+    return noisy_photos(14, sizes=[(20, width) for width in range(20, 32, 2)])
 
 
 @pytest.fixture(scope="module")

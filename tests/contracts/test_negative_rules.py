@@ -48,19 +48,10 @@ def check_triplets(triplets, labels_B, negatives_from):
 
 @every_rule
 @every_choice
-def test_every_rule_draws_valid_triplets(name, negatives_from, batch, generator):
-    embeddings, labels = batch
-    for _ in range(10):
-        triplets = draw_triplets(embeddings, labels, make(name), negatives_from=negatives_from, generator=generator)
-        check_triplets(triplets, labels, negatives_from)
-
-
-@every_rule
-@every_choice
-def test_every_rule_draws_valid_triplets_where_no_candidate_is_suitable(
-    name, negatives_from, awkward_batches, generator
+def test_every_rule_draws_valid_triplets_also_where_no_candidate_is_suitable(
+    name, negatives_from, batch, awkward_batches, generator
 ):
-    for embeddings, labels in awkward_batches.values():
+    for embeddings, labels in [batch, *awkward_batches.values()]:
         for _ in range(5):
             triplets = draw_triplets(embeddings, labels, make(name), negatives_from=negatives_from, generator=generator)
             check_triplets(triplets, labels, negatives_from)

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import pads
 from pads.autoconfig import resolve_auto
@@ -48,17 +47,8 @@ SETTINGS = [
 
 
 @pytest.fixture(scope="module")
-def photos(tmp_path_factory) -> Path:
-    """16 classes of 8 noisy pictures, wide and upright."""
-    root, noise = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
-    for label in range(16):
-        (root / f"class-{label:02d}").mkdir()
-        colour = noise.integers(0, 255, (1, 1, 3))
-        for number in range(8):
-            shape = ((40, 56, 3), (56, 40, 3))[number % 2]
-            pixels = np.clip(colour + noise.normal(0, 60, shape), 0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(root / f"class-{label:02d}" / f"{number}.png")
-    return root
+def photos(noisy_photos) -> Path:
+    return noisy_photos(16, 8, sizes=[(40, 56), (56, 40)])
 
 
 def config(photos: Path, *settings: str) -> Config:
