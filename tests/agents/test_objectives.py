@@ -55,11 +55,6 @@ def test_returns_are_the_rewards_to_come_discounted_by_how_long_they_take():
     assert discounted_returns([1.0, 0.0, 4.0], 0.0) == [1.0, 0.0, 4.0]
 
 
-def test_returns_go_on_after_the_last_reward_with_the_value_there():
-    # 1 + 0.5 · 0.8 = 1.4, and 2 + 0.5 · 1.4 = 2.7
-    assert discounted_returns([2.0, 1.0], 0.5, 0.8) == pytest.approx([2.7, 1.4])
-
-
 def test_returns_are_those_of_the_definition():
     rewards, discount, value = [0.3, -1.0, 1.0, 0.0, 1.0], 0.9, 2.0
     for start, return_ in enumerate(discounted_returns(rewards, discount, value)):

@@ -149,14 +149,6 @@ def test_the_first_transition_waits_for_the_second(sizes, walk, weights):
     assert not torch.equal(weights(agent), before)
 
 
-def test_the_memory_stays_within_its_bound(sizes, walk):
-    agent = rainbow(*sizes, buffer_size=5)
-    for transition in walk(20):
-        agent.learn(transition)
-    assert len(agent.replay) == 5
-    assert all(len(column) == 5 for column in agent.replay.state_dict().values())
-
-
 def remember(replay, numbers):
     """Adds an experience for each number, which is its state, its action and its return."""
     for number in numbers:

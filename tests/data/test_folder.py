@@ -115,11 +115,6 @@ def test_a_missing_root_and_a_file_are_refused(tmp_path: Path, save_image: Save)
         folder(save_image("a.png"))
 
 
-def test_an_empty_root_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no images"):
-        folder(tmp_path)
-
-
 def test_images_without_class_folders_are_answered_with_how_to_arrange_them(tmp_path: Path, save_image: Save) -> None:
     save_image("1.png")
     save_image("2.png")
