@@ -14,7 +14,8 @@ import torch
 from pytorch_metric_learning import miners
 
 from pads.losses import MarginLoss
-from pads.sampling import BinDistribution, BinRule, bin_distribution, draw_triplets
+from pads.sampling import BinDistribution, bin_distribution, draw_triplets
+from pads.sampling.rules import BinRule
 
 torch.set_num_threads(1)
 

@@ -70,15 +70,17 @@ def finished_run(tmp_path_factory, made_up_metrics):
 
 @pytest.fixture(scope="session")
 def noisy_photos(tmp_path_factory):
-    """Makes a folder of classes, each a colour under much noise; the same for the same number of them."""
+    """Makes a folder of classes, each a colour under much noise, in these sizes by turns; the same for the same arguments."""
 
-    def make(num_classes, images_per_class=6, size=(20, 20)):
+    def make(num_classes, images_per_class=6, sizes=((20, 20),)):
         root, noise = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
         for label in range(num_classes):
             (root / f"class-{label:02d}").mkdir()
             colour = noise.integers(0, 255, (1, 1, 3))
             for number in range(images_per_class):
-                pixels = np.clip(colour + noise.normal(0, 60, (*size, 3)), 0, 255).astype(np.uint8)
+                pixels = np.clip(colour + noise.normal(0, 60, (*sizes[number % len(sizes)], 3)), 0, 255).astype(
+                    np.uint8
+                )
                 Image.fromarray(pixels).save(root / f"class-{label:02d}" / f"{number}.png")
         return root
 

@@ -110,21 +110,3 @@ def test_folders_and_files_of_one_level_do_not_import_in_a_circle_either():
         list(graphlib.TopologicalSorter(parts).static_order())
     except graphlib.CycleError as error:
         pytest.fail(f"a circle of imports: {' <- '.join(error.args[1])}")
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("import pads.train", {"pads.train"}),
-        ("from pads.train import train", {"pads.train"}),
-        ("from pads import train", {"pads.train"}),
-        ("from pads import __version__", {"pads"}),
-        ("from pads.data import store, DATASETS", {"pads.data.store", "pads.data"}),
-        ("def late():\n    from pads.recipes import RECIPES", {"pads.recipes"}),
-        ("if TYPE_CHECKING:\n    from pads.train import train", set()),
-        ("if TYPE_CHECKING:\n    pass\nelse:\n    import pads.train", {"pads.train"}),
-        ("import torch, json\nfrom torch import nn", set()),
-    ],
-)
-def test_imports_are_read_wherever_they_stand(source, expected):
-    assert set(imports_of(source)) == expected

@@ -12,7 +12,7 @@ from PIL import Image
 import pads
 from pads.autoconfig import resolve_auto
 from pads.config import with_settings
-from pads.data import folder
+from pads.data.folder import folder
 from pads.data.loading import load_views
 from pads.errors import UserError
 from pads.evaluate import embed
@@ -39,18 +39,9 @@ SETTINGS = [
 
 
 @pytest.fixture(scope="module")
-def photos(tmp_path_factory) -> Path:
-    """8 classes of 6 pictures, upright, wide and square, with stripes and a colour for each class."""
-    root, rng = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
-    for label in range(8):
-        (root / f"class{label}").mkdir()
-        colour = rng.integers(0, 256, 3)
-        for index in range(6):
-            height, width = ((24, 24), (30, 20), (20, 33))[index % 3]
-            pixels = np.clip(colour + rng.normal(0, 70, (height, width, 3)), 0, 255).astype(np.uint8)
-            pixels[:: label + 2] //= 2
-            Image.fromarray(pixels).save(root / f"class{label}" / f"{index}.png")
-    return root
+def photos(noisy_photos) -> Path:
+    """Square, upright and wide pictures."""
+    return noisy_photos(8, sizes=[(24, 24), (30, 20), (20, 33)])
 
 
 def config(photos, *settings):
@@ -255,7 +246,7 @@ def test_without_a_selection_split_the_last_epoch_is_the_one(photos, tmp_path):
 def test_queries_are_evaluated_against_their_gallery(photos, tmp_path):
     rows = [["label", "split", "path", "is_query", "is_gallery"]]
     for path in sorted(photos.glob("*/*.png")):
-        label, index = int(path.parent.name.removeprefix("class")), int(path.stem)
+        label, index = int(path.parent.name.removeprefix("class-")), int(path.stem)
         split = "test" if label < 3 else "train"
         rows.append([label, split, path, split == "test" and index < 2, split == "test" and index >= 2])
     with (tmp_path / "images.csv").open("w", newline="") as file:

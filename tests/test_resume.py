@@ -41,7 +41,7 @@ SETTINGS = [
 @pytest.fixture(scope="module")
 def photos(noisy_photos) -> Path:
     """Enough for four roles."""
-    return noisy_photos(14, size=(20, 24))
+    return noisy_photos(14, sizes=[(20, 24)])
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import nn
 
 from pads.autoconfig import resolve_auto
@@ -43,7 +42,7 @@ from pads.recipes import RECIPES
 from pads.runs import RunFolder, SilentFolder
 from pads.runs.checkpoint import load_state
 from pads.runtime import team as team_module
-from pads.runtime.team import ALONE, Deserted, Team, answered, joined, num_processes, share_batch_norms
+from pads.runtime.team import ALONE, Deserted, Team, expect_answers, join_team, num_processes, share_batch_norms
 from pads.sampling import Triplets
 from pads.train import nobody, resume, train
 
@@ -69,16 +68,9 @@ SETTINGS = [
 
 
 @pytest.fixture(scope="module")
-def photos(tmp_path_factory) -> Path:
-    """14 classes of 6 noisy pictures of different shapes: enough for four roles."""
-    root, noise = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
-    for label in range(14):
-        (root / f"class-{label:02d}").mkdir()
-        colour = noise.integers(0, 255, (1, 1, 3))
-        for number in range(6):
-            pixels = np.clip(colour + noise.normal(0, 60, (20, 20 + 2 * number, 3)), 0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(root / f"class-{label:02d}" / f"{number}.png")
-    return root
+def photos(noisy_photos) -> Path:
+    """Pictures of different shapes, enough for four roles."""
+    return noisy_photos(14, sizes=[(20, width) for width in range(20, 32, 2)])
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +129,7 @@ def together(size: int, function: Callable[[int], Any], folder: Path) -> list[An
 
 def in_a_team(function: Callable[[Team], Any]) -> Callable[[int], Any]:
     def connected(rank: int) -> Any:
-        with joined() as team:
+        with join_team() as team:
             assert (team.rank, team.size) == (rank, num_processes())
             return function(team)
 
@@ -314,7 +306,7 @@ def live_by_two(live, tmp_path_factory) -> Path:
         (1, "sum_gradients", 8, 7),  # the middle of a step: the others have drawn their random numbers already
         (1, "any", 11, 8),  # between two steps; the first two calls are of the reading of images
         (1, "on_first", 7, None),  # in a measurement, after which the policy would have acted: the last epoch counts
-        (0, "gathered", 8, None),  # the writer itself
+        (0, "gather", 8, None),  # the writer itself
     ],
 )
 def test_a_killed_process_ends_the_run_and_what_was_saved_goes_on_to_the_bit(
@@ -344,7 +336,7 @@ def test_a_process_that_hangs_is_given_up_after_a_while(config, tmp_path):
     def hangs(rank: int) -> None:
         team_module.TIMEOUT = timedelta(seconds=5)
         if rank == 1:
-            before(Team, "gathered", 4, lambda: time.sleep(8))
+            before(Team, "gather", 4, lambda: time.sleep(8))
         train(config, tmp_path / "run")
 
     first, second = ends(start(2, hangs, tmp_path), tmp_path)
@@ -357,7 +349,7 @@ def test_an_exchange_that_fails_says_so_in_one_sentence():
     gloo = (
         "[/somewhere/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:46464. This is typically ..."
     )
-    with pytest.raises(Deserted) as deserted, answered():
+    with pytest.raises(Deserted) as deserted, expect_answers():
         raise RuntimeError(gloo + "\nsecond line")
     why = "Connection closed by peer [127.0.0.1]:46464"
     assert str(deserted.value) == f"another process of this run has ended or does not answer ({why})"
@@ -385,7 +377,7 @@ def gradients(loss: str, team: Team) -> dict[str, torch.Tensor]:
         share_batch_norms(network.modules())
     own = rank_share(np.arange(8), team.rank, team.size, 2)
     network.forward = forward_in_float64(network)  # its own would go to float32
-    embeddings = team.gathered(network(images[own]))
+    embeddings = team.gather(network(images[own]))
     assert embeddings.shape == (8, 8)
     loss_fn(embeddings, labels, triplets).backward()
     team.sum_gradients(network, loss_fn)
@@ -472,10 +464,10 @@ def test_bad_images_are_told_by_the_process_that_reads_them(photos, config, tmp_
 
 
 def test_alone_nothing_is_connected():
-    with joined() as team:
+    with join_team() as team:
         assert team is ALONE
     rows = torch.randn(3, 2, requires_grad=True)
-    assert team.gathered(rows) is rows
+    assert team.gather(rows) is rows
     assert team.on_first(rows)[0] is rows
     assert team.lead(lambda: 5) == 5
     assert [team.any(flag) for flag in (True, False)] == [True, False]
@@ -503,7 +495,7 @@ def test_a_number_of_processes_that_does_not_fit_is_refused_with_those_that_do(c
 def test_somebody_elses_process_group_is_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    with pytest.raises(UserError, match="in use already"), joined():
+    with pytest.raises(UserError, match="in use already"), join_team():
         pass
 
 
@@ -571,15 +563,15 @@ import os, signal
 from pads.cli import main
 from pads.runtime.team import Team
 
-gathered, calls = Team.gathered, []
+gather, calls = Team.gather, []
 
 def deadly(team, rows):
     calls.append(1)
     if team.rank == 1 and len(calls) == 6:
         os.kill(os.getpid(), signal.SIGKILL)
-    return gathered(team, rows)
+    return gather(team, rows)
 
-Team.gathered = deadly
+Team.gather = deadly
 main()
 """
 

@@ -18,10 +18,10 @@ from PIL import Image
 from pads.check import check_choices
 from pads.config import PACED, AutoConfig, Config, Data, Part, Sampling, from_values, set_value, to_dict, value_of
 from pads.curricula import is_adaptive
-from pads.data.benchmark import ImageList, QueryGallery, counted
-from pads.data.prepare import prepared_sizes, read_data
+from pads.data.benchmark import ImageList, QueryGallery, count
+from pads.data.prepare import find_prepared_sizes, read_data
 from pads.data.splits import split_roles
-from pads.data.store import free_memory, free_on, stored_shape
+from pads.data.store import compute_stored_shape, free_memory, free_on
 from pads.networks import backbone_of, find_weights
 from pads.networks.timm_models import is_timm, model_input
 from pads.networks.weights import DOWNLOADED
@@ -191,7 +191,7 @@ def choose_precision(facts: Facts, backbone: str) -> tuple[str, str]:
 def choose_image_size(facts: Facts, backbone: str, is_pretrained: bool, ratio: float) -> tuple[int, str]:
     """What the network and the machine are good for, no more than the pictures hold, and what fits into memory."""
 
-    def needed(size: int) -> int:
+    def estimate_bytes(size: int) -> int:
         return bytes_of(facts.num_stored, store_size_for(resize_for(size)), ratio)
 
     if is_pretrained:
@@ -206,11 +206,11 @@ def choose_image_size(facts: Facts, backbone: str, is_pretrained: bool, ratio: f
     if facts.prepared_sizes:
         return size, reason
     wanted = size
-    while size > SIZES[-1] and needed(size) > facts.free_bytes / 2:
+    while size > SIZES[-1] and estimate_bytes(size) > facts.free_bytes / 2:
         size = next(smaller for smaller in SIZES if smaller < size)
     if size < wanted:
         room = f"{facts.free_bytes / 1e9:.1f} GB are free"
-        reason = f"{facts.num_stored:,} images of {wanted} need {needed(wanted) / 1e9:.1f} GB, {room}"
+        reason = f"{facts.num_stored:,} images of {wanted} need {estimate_bytes(wanted) / 1e9:.1f} GB, {room}"
     return size, reason
 
 
@@ -225,7 +225,7 @@ def store_size_for(resize: int) -> int:
 
 
 def bytes_of(num_images: int, store_size: int, ratio: float) -> int:
-    return num_images * math.prod(stored_shape(store_size, ratio))
+    return num_images * math.prod(compute_stored_shape(store_size, ratio))
 
 
 def choose_store_size(facts: Facts, resize: int, ratio: float) -> tuple[int, str]:
@@ -234,7 +234,7 @@ def choose_store_size(facts: Facts, resize: int, ratio: float) -> tuple[int, str
         large_enough = [size for size in facts.prepared_sizes if size >= resize]
         return min(large_enough, default=max(facts.prepared_sizes)), "the store that `pads prepare` made"
     megabytes = bytes_of(facts.num_stored, wanted, ratio) / 1e6
-    return wanted, f"{counted(facts.num_stored, 'image', 'images')}, {megabytes:,.0f} MB"
+    return wanted, f"{count(facts.num_stored, 'image', 'images')}, {megabytes:,.0f} MB"
 
 
 def choose_reward_share(config: Config, facts: Facts) -> tuple[float, str]:
@@ -263,7 +263,7 @@ def choose_selection_share(facts: Facts) -> tuple[float, str]:
     if facts.has_selection:
         return 0.0, "the data has images of its own for that"
     if len(facts.class_sizes) < FEW_CLASSES:
-        return 0.0, f"{counted(len(facts.class_sizes), 'class', 'classes')} can spare none to select the epoch"
+        return 0.0, f"{count(len(facts.class_sizes), 'class', 'classes')} can spare none to select the epoch"
     return 0.1, "classes that select the epoch"
 
 
@@ -291,7 +291,7 @@ def choose_batch(class_sizes: list[int], most_images: int, samples: int | None =
             samples = max(samples, min(typical, most_images // num_classes, 16))
     most_images = min(most_images, sum(class_sizes))
     classes = max(2, min(num_classes, most_images // samples))
-    reason = f"{counted(num_classes, 'class', 'classes')} to learn from, most often with {typical} images"
+    reason = f"{count(num_classes, 'class', 'classes')} to learn from, most often with {typical} images"
     return classes, samples, reason
 
 
@@ -338,7 +338,7 @@ def find_facts(left: AutoConfig, device: torch.device) -> Facts:
     if weights is not None and weights not in DOWNLOADED and "network.backbone" in left.auto:
         fits = backbone_of(find_weights(weights, left.config.network.backbone))
     root = None if data.root is None else Path(data.root).expanduser()
-    sizes = prepared_sizes(data.name, root, data.store_ratio) if root is not None else ()
+    sizes = find_prepared_sizes(data.name, root, data.store_ratio) if root is not None else ()
     if "data.store_size" in left.auto:
         data = replace(data, store_size=sizes[0] if sizes else 0)
     benchmark, prepared = read_data(data)
@@ -381,12 +381,12 @@ def find_notes(config: Config, facts: Facts) -> tuple[str, ...]:
         )
     if num_pairs > len(sizes) / 2:
         notes.append(
-            f"{num_pairs:,} of {counted(len(sizes), 'class', 'classes')} to train on have only two or three images: more of "
+            f"{num_pairs:,} of {count(len(sizes), 'class', 'classes')} to train on have only two or three images: more of "
             "them would help most."
         )
     if len(sizes) < FEW_CLASSES:
         notes.append(
-            f"There are only {counted(len(sizes), 'class', 'classes')} to learn from: what makes images similar will be "
+            f"There are only {count(len(sizes), 'class', 'classes')} to learn from: what makes images similar will be "
             "learned for these, and hardly for others."
         )
     if facts.num_stored > MANY_IMAGES and not facts.prepared_sizes:

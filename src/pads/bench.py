@@ -22,13 +22,13 @@ from torch import Tensor
 from pads.autoconfig import resolve_auto
 from pads.build import build_draw, build_optimiser, pick_device, set_learning_rates, start_network
 from pads.check import check
-from pads.config import AutoConfig, Config, Part, Sampling, known_settings
+from pads.config import AutoConfig, Config, Part, Sampling, drop_auto
 from pads.curricula import is_adaptive, make_curriculum
 from pads.data.benchmark import ImageList
 from pads.data.loading import load_views
 from pads.data.preprocessing import Preprocessing
 from pads.data.roles import View, Views, even_batches
-from pads.data.store import ImageStore, stored_shape
+from pads.data.store import ImageStore, compute_stored_shape
 from pads.errors import UserError
 from pads.evaluate import evaluate
 from pads.recipes import with_pads
@@ -37,7 +37,7 @@ from pads.runs.checkpoint import write_atomically
 from pads.runs.watch import nobody
 from pads.runtime.graphs import WARM_UP_STEPS, CapturedStep
 from pads.runtime.precision import float32_rounding
-from pads.train import batch_size, fit
+from pads.train import fit
 
 SKIPPED_WINDOWS = 2
 """The first records of a run hold the compilation and the capture."""
@@ -48,7 +48,7 @@ def bench(recipe: Config | AutoConfig, *, num_steps: int = 600, images: int = 58
     if num_steps < 1:
         raise UserError(f"--steps is {num_steps}: give at least 1, better some hundreds.")
     check(recipe)
-    device = pick_device(known_settings(recipe).device)
+    device = pick_device(drop_auto(recipe).device)
     config = resolve_auto(recipe, device, nobody)
     if is_adaptive(config):
         config = replace(config, curriculum=Part("distance-weighted"), sampling=Sampling())
@@ -57,7 +57,7 @@ def bench(recipe: Config | AutoConfig, *, num_steps: int = 600, images: int = 58
         if config.data.root or config.data.name == "emoji"
         else noise(config, device, images)
     )
-    epochs = max(1, round(num_steps / max(1, len(views.train) // batch_size(config))))
+    epochs = max(1, round(num_steps / max(1, len(views.train) // config.data.batch_size)))
     window = min(config.adapt_every or 30, max(1, num_steps // 6))
     config = replace(
         config,
@@ -78,7 +78,7 @@ def bench(recipe: Config | AutoConfig, *, num_steps: int = 600, images: int = 58
         "torch": torch.__version__,
         "network": config.network.backbone,
         "image_size": config.data.image_size,
-        "batch": batch_size(config),
+        "batch": config.data.batch_size,
         "precision": config.precision,
         "compiled": config.compiled,
         "images_per_second": {"synthetic ceiling": ceiling, "static sampling": static, "PADS": adaptive},
@@ -102,8 +102,8 @@ def synthetic_rate(config: Config, device: torch.device, num_steps: int = 60) ->
     optimiser = build_optimiser(config.optimiser, network, torch.nn.Module())
     set_learning_rates(optimiser, config.optimiser, 0)
     size = config.data.image_size
-    images = torch.randn(batch_size(config), 3, size, size, device=device).to(memory_format=torch.channels_last)
-    target = torch.randn(batch_size(config), config.network.embedding_dim, device=device)
+    images = torch.randn(config.data.batch_size, 3, size, size, device=device).to(memory_format=torch.channels_last)
+    target = torch.randn(config.data.batch_size, config.network.embedding_dim, device=device)
 
     def step(_: Tensor) -> None:
         optimiser.zero_grad(set_to_none=True)
@@ -113,7 +113,7 @@ def synthetic_rate(config: Config, device: torch.device, num_steps: int = 60) ->
     with float32_rounding(config.precision):
         captured = config.compiled and device.type == "cuda"
         update = CapturedStep(step, torch.Generator(device)) if captured else step
-        return batch_size(config) / seconds_per_call(lambda: update(target), device, num_steps, WARM_UP_STEPS + 3)
+        return config.data.batch_size / seconds_per_call(lambda: update(target), device, num_steps, WARM_UP_STEPS + 3)
 
 
 def end_to_end_rate(config: Config, views: Views) -> float:
@@ -131,7 +131,7 @@ def drawing_time(config: Config, device: torch.device) -> float:
     """Seconds to draw a batch of triplets by the bins, distances included."""
     generator = torch.Generator(device).manual_seed(0)
     embeddings = torch.nn.functional.normalize(
-        torch.randn(batch_size(config), config.network.embedding_dim, device=device, generator=generator), dim=1
+        torch.randn(config.data.batch_size, config.network.embedding_dim, device=device, generator=generator), dim=1
     )
     labels = torch.arange(config.data.classes_per_batch, device=device).repeat_interleave(config.data.samples_per_class)
     rule, draw = make_curriculum(with_pads(config)).rule, build_draw(with_pads(config))
@@ -172,7 +172,7 @@ def wait(device: torch.device) -> None:
 def noise(config: Config, device: torch.device, num_images: int) -> Views:
     """Made-up images in the shape of CUB200-2011, for a machine that has no data."""
     generator = torch.Generator(device).manual_seed(0)
-    shape = (num_images, *stored_shape(config.data.store_size, config.data.store_ratio))
+    shape = (num_images, *compute_stored_shape(config.data.store_size, config.data.store_ratio))
     pixels = torch.randint(0, 256, shape, dtype=torch.uint8, device=device, generator=generator)
     num_classes = max(2, min(100, num_images // 28))
     labels = torch.arange(num_images) % num_classes

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from torch import nn
 
 from pads.build import make_loss
-from pads.config import AutoConfig, Config, Sampling, from_dict, known_settings, lookup, to_dict, value_of
+from pads.config import AutoConfig, Config, Sampling, drop_auto, from_dict, lookup, to_dict, value_of
 from pads.curricula import Curriculum, FixedCurriculum, make_curriculum
 from pads.data import DATASETS
 from pads.data.augment import check_crop
@@ -60,7 +60,7 @@ def check_share(config: Config) -> None:
 
 def check(given: Config | AutoConfig) -> None:
     """Refuse settings that cannot work, before a run folder is made; what is still to be chosen will be right."""
-    config, auto = known_settings(given), given.auto if isinstance(given, AutoConfig) else frozenset()
+    config, auto = drop_auto(given), given.auto if isinstance(given, AutoConfig) else frozenset()
     from_dict(to_dict(config))  # what was made in Python is held to its types, as what comes from a file is
     for name, least in AT_LEAST.items():
         value = value_of(config, name)

@@ -103,6 +103,11 @@ class Data:
     paper_protocol: bool = False
     """Select the epoch on the test split, as the authors did; every figure is then marked "test-selected"."""
 
+    @property
+    def batch_size(self) -> int:
+        """Return the number of images in a batch: P x S."""
+        return self.classes_per_batch * self.samples_per_class
+
 
 @dataclass(frozen=True)
 class Network:
@@ -216,7 +221,7 @@ class AutoConfig:
     """The keys to be chosen, each of them in `CHOSEN`."""
 
 
-def known_settings(config: Config | AutoConfig) -> Config:
+def drop_auto(config: Config | AutoConfig) -> Config:
     """Return the settings that are known already: a Config is all of them."""
     return config.config if isinstance(config, AutoConfig) else config
 

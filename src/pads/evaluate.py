@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pads.config import Config
 from pads.data.roles import View
 from pads.errors import UserError
 from pads.metrics import compute_metrics
@@ -57,6 +58,11 @@ def embed(network: Callable[[Tensor], Tensor], images: Iterable[tuple[Tensor, Te
     return torch.cat([embeddings for embeddings, _ in pairs]), torch.cat([labels for _, labels in pairs])
 
 
+def metrics_to_report(config: Config) -> tuple[str, ...]:
+    """Return the metrics of the test split that a run reports."""
+    return (*(f"recall@{k}" for k in config.recall_at), "map@r", "r-precision", "nmi", "intra", "inter")
+
+
 @contextmanager
 def evaluation_mode(network: Callable[[Tensor], Tensor]) -> Iterator[None]:
     if not isinstance(network, nn.Module):
@@ -72,7 +78,7 @@ def evaluation_mode(network: Callable[[Tensor], Tensor]) -> Iterator[None]:
 
 
 def raw_pixels(images_BCHW: Tensor) -> Tensor:
-    """The picture itself as its embedding, at most 32 x 32 pixels of it: what a trained network has to beat."""
+    """Return the picture itself as its embedding, at most 32 x 32 pixels of it: what a trained network has to beat."""
     if images_BCHW.shape[-1] > 32:
         images_BCHW = F.adaptive_avg_pool2d(images_BCHW, 32)
     return F.normalize(images_BCHW.flatten(1), dim=1)

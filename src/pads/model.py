@@ -20,14 +20,13 @@ from pads.data.loading import load_views
 from pads.data.preprocessing import Preprocessing
 from pads.data.store import Source, read_stored
 from pads.errors import UserError
-from pads.evaluate import evaluate
+from pads.evaluate import evaluate, metrics_to_report
 from pads.networks import EmbeddingNetwork
 from pads.runs import RunFolder
 from pads.runs.checkpoint import write_atomically
 from pads.runs.hub import HUB, pull
 from pads.runs.watch import nobody
-from pads.runtime.precision import fixed_threads, float32_rounding
-from pads.train import reported
+from pads.runtime.precision import float32_rounding, use_threads
 
 BATCH = 128
 SPLITS = ("test", "selection", "reward", "train")
@@ -67,11 +66,11 @@ def evaluate_run(run: RunFolder | Path | str, *, split: str = "test", checkpoint
     """The figures of a trained run on one of its splits: test, selection, reward or train."""
     lookup(dict.fromkeys(SPLITS), split, "split")
     model = load(run, checkpoint=checkpoint)
-    with fixed_threads(model.config.threads), float32_rounding(model.config.precision):  # as in training: the same bits
+    with use_threads(model.config.threads), float32_rounding(model.config.precision):  # as in training: the same bits
         view = getattr(load_views(model.config, pick_device("auto"), nobody), split)
         if len(view) == 0:
             raise UserError(f"the {split} split of this run is empty; take another with --split.")
-        return evaluate(model.network, view, reported(model.config))
+        return evaluate(model.network, view, metrics_to_report(model.config))
 
 
 def load(run: RunFolder | Path | str, *, checkpoint: str = "selected", device: str = "auto") -> Model:

@@ -5,12 +5,8 @@ The loop in `fit` is Algorithm 1 of the paper. Names end in dimensions: B batch,
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,30 +25,30 @@ from pads.build import (
     start_network,
 )
 from pads.check import check, check_share
-from pads.config import AutoConfig, Config, known_settings
-from pads.data import class_batches
-from pads.data.batches import rank_share
+from pads.config import AutoConfig, Config, drop_auto
+from pads.data.batches import class_batches, rank_share
 from pads.data.loading import load_views
 from pads.data.roles import Views
 from pads.errors import UserError
-from pads.evaluate import evaluate, raw_pixels
+from pads.evaluate import evaluate, metrics_to_report, raw_pixels
 from pads.losses import value_and_share
 from pads.networks import EmbeddingNetwork
 from pads.runs import RunFolder, SilentFolder, next_free
 from pads.runs.watch import Watch, nobody
 from pads.runtime.graphs import CapturedStep
-from pads.runtime.precision import fixed_threads, float32_rounding
-from pads.runtime.team import ALONE, Team, joined
-from pads.sampling import DrawnTriplets, diverged
+from pads.runtime.precision import float32_rounding, use_threads
+from pads.runtime.stopping import stop_requests
+from pads.runtime.team import ALONE, Team, join_team
+from pads.sampling import DrawnTriplets, divergence_error
 
 
 def train(config: Config | AutoConfig, run: Path | str | None = None, *, watch: Watch | None = None) -> RunFolder:
     """Train from the start into a new run folder, `runs/RECIPE-SEED` unless told otherwise."""
     check(config)
-    with joined() as team:
+    with join_team() as team:
         watch = watch if watch and team.leads else nobody
-        path = team.lead(lambda: new_path(known_settings(config), run))
-        device = pick_device(known_settings(config).device, team)
+        path = team.lead(lambda: new_path(drop_auto(config), run))
+        device = pick_device(drop_auto(config).device, team)
         resolved = team.lead(lambda: resolve_auto(config, device, watch))
         views = load_views(resolved, device, watch, team)  # first, so that bad data leaves no empty run behind
         folder = folder_of(team).create(path, resolved)
@@ -66,7 +62,7 @@ def train(config: Config | AutoConfig, run: Path | str | None = None, *, watch: 
 
 def resume(run: RunFolder | Path | str, *, watch: Watch | None = None) -> RunFolder:
     """Resume a run bit for bit where it was stopped; a finished run is left as it is."""
-    with joined() as team:
+    with join_team() as team:
         watch = watch if watch and team.leads else nobody
         folder = folder_of(team).open(run.path if isinstance(run, RunFolder) else run)
         if team.lead(lambda: folder.is_finished):
@@ -81,7 +77,7 @@ def resume(run: RunFolder | Path | str, *, watch: Watch | None = None) -> RunFol
 def fit(config: Config, run: RunFolder, views: Views, watch: Watch, team: Team = ALONE) -> RunFolder:
     """Run the training loop, from the newest checkpoint of the run or from the start, to the final figures."""
     own = own_part(config, team)
-    with fixed_threads(config.threads), float32_rounding(config.precision), stop_requests() as stop_requested:
+    with use_threads(config.threads), float32_rounding(config.precision), stop_requests() as stop_requested:
         network, loss_fn, curriculum = build_parts(config, views, team)
         draw = build_draw(config)
         optimiser = build_optimiser(config.optimiser, network, loss_fn)
@@ -90,9 +86,9 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch, team: Team =
         selected: dict[str, Any] = {"step": 0}
         parts = {"network": network, "loss": loss_fn, "optimiser": optimiser, "curriculum": curriculum, "drawn": drawn}
         step = restore(run, parts, generator, selected, team)
-        record = recorder(run, watch, batch_size(config), step)
+        record = recorder(run, watch, config.data.batch_size, step)
 
-        steps_per_epoch = max(1, len(views.train) // batch_size(config))
+        steps_per_epoch = max(1, len(views.train) // config.data.batch_size)
         num_steps = config.num_epochs * steps_per_epoch
         if network.weights_used:
             watch("note", step, {"notes": (str(network.weights_used),)})
@@ -101,7 +97,7 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch, team: Team =
         def update_network(pixels_bCHW: Tensor, sizes_B2: Tensor, labels_B: Tensor) -> None:
             """Alg. 1, "Update DML model": I_a and I_p at random from the batch, I_n ~ p(I_n | I_a)."""
             images_bCHW = views.train.preprocessing.for_training(pixels_bCHW, sizes_B2, generator, own)
-            embeddings_BD = team.gathered(network(images_bCHW))
+            embeddings_BD = team.gather(network(images_bCHW))
             triplets = draw(embeddings_BD, labels_B, curriculum.rule, generator=generator)
             loss, share = value_and_share(loss_fn, embeddings_BD, labels_B, triplets)
             optimiser.zero_grad(set_to_none=True)
@@ -121,7 +117,7 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch, team: Team =
             set_learning_rates(optimiser, config.optimiser, epoch)
             views = views.at(epoch)
             batches = epoch_batches(config, views, epoch, steps_per_epoch)[step % steps_per_epoch :]
-            for stored in views.train.stored_batches(batches, own):
+            for stored in views.train.read_batches(batches, own):
                 with team.saving(save_here, generator, network, loss_fn):
                     if team.any(stop_requested()):
                         raise KeyboardInterrupt(save_here())
@@ -154,23 +150,19 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch, team: Team =
 
 
 def summary_of(loss_fn: nn.Module) -> Mapping[str, float]:
-    """What a loss that changes over the training has come to, for the log."""
+    """Return what a loss that changes over the training has come to, for the log."""
     summary = getattr(loss_fn, "summary", None)
     return summary() if summary is not None else {}
 
 
-def batch_size(config: Config) -> int:
-    return config.data.classes_per_batch * config.data.samples_per_class
-
-
 def own_part(config: Config, team: Team) -> slice:
-    """The rows of the batch that this process embeds: whole classes, all of them if it is alone."""
-    rows = rank_share(np.arange(batch_size(config)), team.rank, team.size, config.data.samples_per_class)
+    """Return the rows of the batch that this process embeds: whole classes, all of them if it is alone."""
+    rows = rank_share(np.arange(config.data.batch_size), team.rank, team.size, config.data.samples_per_class)
     return slice(rows[0], rows[-1] + 1)
 
 
 def epoch_batches(config: Config, views: Views, epoch: int, num_batches: int) -> Tensor:
-    """The batches of an epoch: a function of seed and epoch alone, so that a resumed run finds the same."""
+    """Return the batches of an epoch: a function of seed and epoch alone, so that a resumed run finds the same."""
     labels, data = views.train.labels_N.cpu().numpy(), config.data
     sizes = data.classes_per_batch, data.samples_per_class
     indices = class_batches(labels, *sizes, seed=config.seed, epoch=epoch, num_batches=num_batches)
@@ -199,12 +191,8 @@ def measure_epoch(
             selected.update(metrics, step=step, epoch=epoch)
             run.save_selected(network.state_dict(), **selected)
     if config.test_curve_every and (last or epoch % config.test_curve_every == 0):
-        figures = evaluate(network, views.test, reported(config), team=team)
+        figures = evaluate(network, views.test, metrics_to_report(config), team=team)
         run.append("test_curve.jsonl", {"step": step, "epoch": epoch, **figures})
-
-
-def reported(config: Config) -> tuple[str, ...]:
-    return (*(f"recall@{k}" for k in config.recall_at), "map@r", "r-precision", "nmi", "intra", "inter")
 
 
 def final_figures(
@@ -220,7 +208,7 @@ def final_figures(
 
     The network, whose last state is in the checkpoint, is left with the weights of the selected epoch.
     """
-    names = reported(config)
+    names = metrics_to_report(config)
     figures: dict[str, Any] = {
         "recipe": config.recipe,
         "seed": config.seed,
@@ -249,10 +237,10 @@ def final_figures(
 def save(
     run: RunFolder, parts: Mapping[str, Any], generator: torch.Generator, selected: Mapping[str, Any], step: int
 ) -> None:
-    """A checkpoint of everything that a resumed run needs."""
+    """Save a checkpoint of everything that a resumed run needs."""
     parts["drawn"].check_finite(step)
     if not all(torch.isfinite(weights).all() for weights in parts["network"].parameters()):
-        raise diverged(step)
+        raise divergence_error(step)
     states = {name: part.state_dict() for name, part in parts.items()}
     run.save_checkpoint(step, {**states, "generator": generator.get_state(), "selected": dict(selected), "step": step})
 
@@ -260,7 +248,7 @@ def save(
 def restore(
     run: RunFolder, parts: Mapping[str, Any], generator: torch.Generator, selected: dict[str, Any], team: Team
 ) -> int:
-    """Puts every part back as the newest checkpoint has it; returns its step, 0 if there is none."""
+    """Put every part back as the newest checkpoint has it; return its step, 0 if there is none."""
     state = team.lead(run.load_checkpoint)
     run.cut_back(state["lengths"] if state else {})
     if state is None:
@@ -275,30 +263,6 @@ def restore(
     return int(state["step"])
 
 
-@contextmanager
-def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C and SIGTERM ask the loop to stop between two steps; a second Ctrl-C stops at once.
-
-    Not below torchrun: it passes on the Ctrl-C that its processes have heard themselves, and ends who does not stop.
-    """
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set  # only the main thread may catch signals
-        return
-
-    def ask(number: int, frame: Any) -> None:
-        if asked.is_set() and "TORCHELASTIC_RUN_ID" not in os.environ:
-            raise KeyboardInterrupt
-        asked.set()
-
-    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked.is_set
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
 # -- small things ------------------------------------------------------------------------------------------------------
 
 
@@ -309,14 +273,14 @@ def new_path(config: Config, run: Path | str | None) -> Path:
 
 
 def folder_of(team: Team) -> type[RunFolder]:
-    """A run folder has one writer, the first process."""
+    """Return the kind of folder that a process has: only the first one writes."""
     return RunFolder if team.leads else SilentFolder
 
 
 def recorder(
     run: RunFolder, watch: Watch, batch_size: int, first_step: int
 ) -> Callable[[str, int, Mapping[str, Any]], None]:
-    """Writes an event, tells whoever watches, and keeps the time in a file of its own."""
+    """Return what writes an event, tells whoever watches, and keeps the time in a file of its own."""
     clock = {"step": first_step, "time": time.perf_counter()}
 
     def record(kind: str, step: int, values: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from pads.adapters import ClassBalancedBatchSampler
-from pads.data import class_batches
+from pads.data.batches import class_batches
 from pads.errors import UserError
 
 LABELS = np.random.default_rng(0).permutation(np.repeat([3, 8, 11, 20, 21, 40, 41], [9, 4, 6, 5, 12, 1, 7]))

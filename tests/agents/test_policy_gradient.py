@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch.distributions import Categorical
 
-from pads.agents import AGENTS, CRITIC_TARGETS, Transition, a2c, ppo, reinforce
+from pads.agents import AGENTS, Transition
+from pads.agents.agent import CRITIC_TARGETS
+from pads.agents.policy_gradient import a2c, ppo, reinforce
 
 torch.set_num_threads(1)
 

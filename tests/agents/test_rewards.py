@@ -2,7 +2,7 @@
 
 import pytest
 
-from pads.agents import REWARDS, TrainingState, reward_level, reward_metrics, sign_reward
+from pads.agents.rewards import reward_level, sign_reward
 from pads.errors import UserError
 
 METRICS = {"recall@1": 0.25, "nmi": 0.5, "recall@2": 0.9}
@@ -17,24 +17,6 @@ def test_level_is_the_sum_of_the_named_metrics(name, level):
 def test_reward_is_the_sign_of_the_change(change, reward):
     assert sign_reward(change) == reward
     assert isinstance(sign_reward(change), float)
-
-
-@pytest.mark.parametrize("name", REWARDS)
-def test_every_reward_names_metrics_that_suffice_for_it(name):
-    metrics = dict.fromkeys(reward_metrics(name), 0.5)
-    assert reward_level(metrics, name) == 0.5 * len(metrics)
-
-
-def test_a_reward_can_need_metrics_that_the_state_does_not_show():
-    state = TrainingState(("recall", "distances"), num_bins=2)
-    assert "nmi" not in state.metrics
-    assert set(reward_metrics("recall@1+nmi")) - set(state.metrics) == {"nmi"}
-    assert reward_level({"recall@1": 0.25, "nmi": 0.5}, "recall@1+nmi") == 0.75
-
-
-def test_unknown_reward_is_refused_with_the_right_names():
-    with pytest.raises(UserError, match=r"'recall'.*recall@1, nmi, recall@1\+nmi"):
-        reward_metrics("recall")
 
 
 def test_a_reward_without_its_metric_is_refused_and_not_nan():

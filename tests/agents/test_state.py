@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from pads.agents import STATE_PARTS, TrainingState
+from pads.agents.state import TrainingState
 from pads.errors import UserError
 
 torch.set_num_threads(1)
@@ -39,12 +39,6 @@ def test_recall_can_be_measured_at_other_ranks():
     assert state.metrics == ("recall@1", "recall@10", "recall@100", "recall@1000", "nmi")
 
 
-def test_first_observation_fills_the_history_and_the_averages_with_itself():
-    state = TrainingState(("nmi",), history=3, averages=(2, 4), num_bins=2)
-    state_S = state.observe({"nmi": 0.25}, torch.tensor([0.9, 0.1]), 0.125)
-    assert state_S.tolist() == pytest.approx([0.25] * 3 + [0.25] * 2 + [0.9, 0.1] + [0.125])
-
-
 def test_history_comes_oldest_first_then_averages_then_distribution_then_progress():
     state = TrainingState(("distances",), history=2, averages=(2, 3), num_bins=2)
     for intra, inter in [(1, 10), (2, 20), (4, 40)]:
@@ -52,13 +46,6 @@ def test_history_comes_oldest_first_then_averages_then_distribution_then_progres
     state_S = state.observe({"intra": 9, "inter": 90}, torch.tensor([0.25, 0.75]), 0.5)
     history, averages = [4, 40, 9, 90], [6.5, 65, 5, 50]  # means of 4, 9 and of 2, 4, 9
     assert state_S.tolist() == [*history, *averages, 0.25, 0.75, 0.5]
-
-
-def test_averages_hold_only_measured_values_while_the_history_is_padded():
-    state = TrainingState(("nmi",), history=4, averages=(3,), num_bins=1)
-    state.observe({"nmi": 0.0}, torch.ones(1), 0.0)
-    state_S = state.observe({"nmi": 1.0}, torch.ones(1), 0.0)
-    assert state_S[:5].tolist() == [0.0, 0.0, 0.0, 1.0, 0.5]  # with the padding the average would be 1/3
 
 
 @pytest.mark.parametrize(("history", "lengths"), [(5, (2, 8)), (12, (3,)), (1, (4, 1))])
@@ -146,10 +133,3 @@ def test_metric_that_is_not_finite_is_named_before_it_spoils_the_policy(value):
     with pytest.raises(UserError, match="intra is"):
         state.observe({"intra": value, "inter": 0.5}, torch.ones(1), 0.0)
     assert state.state_dict() == {"observed": []}
-
-
-@pytest.mark.parametrize("part", STATE_PARTS)
-def test_every_part_can_stand_alone(part):
-    state = TrainingState((part,), num_bins=3)
-    assert state.metrics == STATE_PARTS[part]
-    assert state.observe(METRICS, torch.ones(3) / 3, 0.0).shape == (state.size,)

@@ -6,9 +6,9 @@ import math
 import pytest
 import torch
 
-from pads.agents import Transition, q_learning, rainbow
+from pads.agents import Transition
 from pads.agents.replay import Replay
-from pads.agents.value_based import LEAST_PRIORITY
+from pads.agents.value_based import LEAST_PRIORITY, q_learning, rainbow
 
 torch.set_num_threads(1)
 
@@ -147,14 +147,6 @@ def test_the_first_transition_waits_for_the_second(sizes, walk, weights):
     assert torch.equal(weights(agent), before)
     assert agent.learn(second).keys() == {"epsilon", "policy_entropy", "td_loss", "td_error", "q_value"}
     assert not torch.equal(weights(agent), before)
-
-
-def test_the_memory_stays_within_its_bound(sizes, walk):
-    agent = rainbow(*sizes, buffer_size=5)
-    for transition in walk(20):
-        agent.learn(transition)
-    assert len(agent.replay) == 5
-    assert all(len(column) == 5 for column in agent.replay.state_dict().values())
 
 
 def remember(replay, numbers):

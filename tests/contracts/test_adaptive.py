@@ -28,7 +28,7 @@ class Mine:
         self.rule = BinRule(bin_distribution(7, initial="N(0.5, 0.1)"))
 
     def advance(self, metrics, progress):
-        self.rule.adjust(self.rule.distribution.scaled(torch.arange(7) + metrics["recall@1"]))
+        self.rule.adjust(self.rule.distribution.scale(torch.arange(7) + metrics["recall@1"]))
         return {"distribution": self.rule.distribution.probabilities_K.tolist()}
 
 

@@ -9,7 +9,8 @@ from pads.config import Part, option_names
 from pads.curricula import CURRICULA, build_curriculum
 from pads.errors import UserError
 from pads.metrics import check_metric_names
-from pads.sampling import NEGATIVE_RULES, draw_triplets, pairwise_distances
+from pads.sampling import NEGATIVE_RULES, draw_triplets
+from pads.sampling.distances import pairwise_distances
 from pads.sampling.rules import Random
 
 every_curriculum = pytest.mark.parametrize("name", CURRICULA)

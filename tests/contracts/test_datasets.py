@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pads.data import DATASETS, ImageList, QueryGallery, load_store
+from pads.data import DATASETS
+from pads.data.benchmark import ImageList, QueryGallery
+from pads.data.store import load_store
 from pads.errors import UserError
 
 every_dataset = pytest.mark.parametrize("name", DATASETS)

@@ -5,8 +5,9 @@ import torch
 
 from pads.config import Part, build
 from pads.errors import UserError
-from pads.sampling import NEGATIVE_RULES, bin_distribution, draw_triplets, pairwise_distances, triplet_statistics
-from pads.sampling.triplets import NEGATIVES_FROM
+from pads.sampling import NEGATIVE_RULES, bin_distribution, draw_triplets
+from pads.sampling.distances import pairwise_distances
+from pads.sampling.triplets import NEGATIVES_FROM, triplet_statistics
 
 every_rule = pytest.mark.parametrize("name", NEGATIVE_RULES)
 every_choice = pytest.mark.parametrize("negatives_from", NEGATIVES_FROM)
@@ -47,19 +48,10 @@ def check_triplets(triplets, labels_B, negatives_from):
 
 @every_rule
 @every_choice
-def test_every_rule_draws_valid_triplets(name, negatives_from, batch, generator):
-    embeddings, labels = batch
-    for _ in range(10):
-        triplets = draw_triplets(embeddings, labels, make(name), negatives_from=negatives_from, generator=generator)
-        check_triplets(triplets, labels, negatives_from)
-
-
-@every_rule
-@every_choice
-def test_every_rule_draws_valid_triplets_where_no_candidate_is_suitable(
-    name, negatives_from, awkward_batches, generator
+def test_every_rule_draws_valid_triplets_also_where_no_candidate_is_suitable(
+    name, negatives_from, batch, awkward_batches, generator
 ):
-    for embeddings, labels in awkward_batches.values():
+    for embeddings, labels in [batch, *awkward_batches.values()]:
         for _ in range(5):
             triplets = draw_triplets(embeddings, labels, make(name), negatives_from=negatives_from, generator=generator)
             check_triplets(triplets, labels, negatives_from)

@@ -8,13 +8,13 @@ import torch
 from pads.autoconfig import Facts, apply_choices, choose_settings
 from pads.build import build_network, make_curriculum
 from pads.check import check
-from pads.config import AutoConfig, Config, build, from_json, known_settings, to_dict, to_json, with_settings
+from pads.config import AutoConfig, Config, build, drop_auto, from_json, to_dict, to_json, with_settings
 from pads.data.preprocessing import Preprocessing
-from pads.data.store import stored_shape
+from pads.data.store import compute_stored_shape
+from pads.evaluate import metrics_to_report
 from pads.losses import LOSSES
 from pads.recipes import CODE_BINS, PAPER_BINS, RECIPES
 from pads.sampling import draw_triplets
-from pads.train import reported
 
 every_recipe = pytest.mark.parametrize("name", RECIPES)
 
@@ -58,7 +58,7 @@ def test_the_parts_of_every_recipe_can_be_built_and_work_together(name, generato
     network, curriculum = build_network(config).eval(), make_curriculum(config)
     loss_fn = build(LOSSES, config.loss, "loss", num_classes=4)
     preprocessing = Preprocessing.of(config.data, config.network)
-    shape = stored_shape(config.data.store_size, config.data.store_ratio)
+    shape = compute_stored_shape(config.data.store_size, config.data.store_ratio)
     pixels = torch.randint(256, (2, *shape), dtype=torch.uint8, generator=generator)
     images = preprocessing.for_training(pixels, torch.tensor([[100, 80], [60, 90]]), generator)
     assert images.shape == (2, 3, config.data.image_size, config.data.image_size)
@@ -84,8 +84,8 @@ def test_the_parts_of_every_recipe_can_be_built_and_work_together(name, generato
 
 @every_recipe
 def test_the_metrics_that_every_recipe_adapts_to_are_among_those_that_it_reports(name):
-    config = known_settings(RECIPES[name]())
-    assert set(make_curriculum(config).metrics) <= set(reported(config))
+    config = drop_auto(RECIPES[name]())
+    assert set(make_curriculum(config).metrics) <= set(metrics_to_report(config))
 
 
 def test_changing_one_recipe_leaves_the_others_as_they_are():

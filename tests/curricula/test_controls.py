@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from PIL import Image
 
 import pads
 from pads.autoconfig import resolve_auto
@@ -164,17 +163,11 @@ def test_a_run_of_a_control_can_be_repeated_too(finished_run, source):
     assert not torch.equal(weights_K, make(source).distribution.weights_K)
 
 
-def test_a_trained_run_is_replayed_by_another_that_is_stopped_and_resumed_on_its_way(tmp_path):
-    for label in range(6):
-        (tmp_path / "photos" / str(label)).mkdir(parents=True)
-        for index in range(5):
-            Image.new("RGB", (20, 20), (40 * label, 40 * index, 90)).save(
-                tmp_path / "photos" / str(label) / f"{index}.png"
-            )
+def test_a_trained_run_is_replayed_by_another_that_is_stopped_and_resumed_on_its_way(noisy_photos, tmp_path):
     sizes = ["data.image_size=16", "data.resize=18", "data.store_size=20", "network.embedding_dim=8", "device=cpu"]
     batches = ["data.classes_per_batch=2", "data.samples_per_class=2", "adapt_every=1", "data.selection_share=0"]
     batches.append("data.reward_share=0.15")
-    settings = [f"data.root={tmp_path / 'photos'}", "num_epochs=4", *sizes, *batches]
+    settings = [f"data.root={noisy_photos(6, 5)}", "num_epochs=4", *sizes, *batches]
     config = resolve_auto(with_settings(RECIPES["folder-pads"](), settings), torch.device("cpu"), nobody)
     source = pads.train(config, tmp_path / "source")
 

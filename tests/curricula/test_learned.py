@@ -3,10 +3,8 @@
 import json
 import math
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import pads
 from pads.agents import AGENTS
@@ -18,7 +16,9 @@ from pads.errors import UserError
 from pads.recipes import CODE_BINS, PAPER_BINS, RECIPES
 from pads.runs import RunFolder
 from pads.runs.watch import nobody
-from pads.sampling import BinRule, bin_distribution, pairwise_distances
+from pads.sampling import bin_distribution
+from pads.sampling.distances import pairwise_distances
+from pads.sampling.rules import BinRule
 
 METRICS = ("recall@1", "recall@2", "recall@4", "recall@8", "intra", "inter", "nmi")
 
@@ -224,16 +224,8 @@ def test_the_seed_decides_and_nothing_else():
 
 
 @pytest.fixture(scope="module")
-def photos(tmp_path_factory):
-    """8 classes of 6 noisy pictures, each class with a colour of its own."""
-    root, rng = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
-    for label in range(8):
-        (root / f"class{label}").mkdir()
-        colour = rng.integers(0, 256, 3)
-        for index in range(6):
-            pixels = np.clip(colour + rng.normal(0, 60, (24, 24, 3)), 0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(root / f"class{label}" / f"{index}.png")
-    return root
+def photos(noisy_photos):
+    return noisy_photos(8, sizes=[(24, 24)])
 
 
 def tiny(photos, *settings):

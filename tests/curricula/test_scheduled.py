@@ -8,9 +8,10 @@ import torch
 
 from pads.config import Part
 from pads.curricula import ScheduledCurriculum, build_curriculum
-from pads.curricula.scheduled import drawn_by_distance_weighted, linear, non_linear, overlap
+from pads.curricula.scheduled import density_of_draws, linear, non_linear, overlap
 from pads.errors import UserError
-from pads.sampling import bin_distribution, draw_triplets, pairwise_distances
+from pads.sampling import bin_distribution, draw_triplets
+from pads.sampling.distances import pairwise_distances
 from pads.sampling.rules import DistanceWeighted
 
 SCHEDULES = {"linear": linear, "non-linear": non_linear}
@@ -141,7 +142,7 @@ def test_the_non_linear_schedule_begins_with_what_distance_weighted_sampling_dra
 def test_what_distance_weighted_sampling_draws_in_numbers():
     # D = 4: q(d) = d^2 sqrt(1 - d^2 / 4)
     q = [d**2 * math.sqrt(1 - d**2 / 4) for d in (0.3, 0.5)]
-    drawn = drawn_by_distance_weighted(torch.tensor([0.3, 0.5, 0.9, 1.4], dtype=torch.float64), dim=4, cutoff=0.5)
+    drawn = density_of_draws(torch.tensor([0.3, 0.5, 0.9, 1.4], dtype=torch.float64), dim=4, cutoff=0.5)
     assert drawn.tolist() == pytest.approx([q[0] / q[1], 1, 1, 1])
 
 

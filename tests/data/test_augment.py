@@ -13,18 +13,18 @@ from scipy import stats
 from torch import Tensor
 
 from pads.config import Data, Network
-from pads.data import (
+from pads.data.augment import (
     AUGMENTATIONS,
+    WHOLE,
     centre_crops,
+    centre_places,
     normalise,
     random_resized_crop_boxes,
     resample,
     resize_and_crop_boxes,
-    squeeze,
     whole_boxes,
 )
-from pads.data.augment import WHOLE, centre_places
-from pads.data.store import are_turned, kept_sizes
+from pads.data.store import are_turned, compute_kept_sizes, squeeze
 from pads.errors import UserError
 from pads.networks import EmbeddingNetwork, build_backbone, use_seed
 
@@ -217,7 +217,7 @@ def by_pillow(image: Image.Image) -> Tensor:
 
 def from_store(image: Image.Image, size: int, ratio: float) -> Tensor:
     pixels, sizes_B2 = torch.from_numpy(squeeze(image, size, ratio))[None], sizes(image.size)
-    kept_B2, turned_B = kept_sizes(sizes_B2, pixels.shape), are_turned(sizes_B2, pixels.shape)
+    kept_B2, turned_B = compute_kept_sizes(sizes_B2, pixels.shape), are_turned(sizes_B2, pixels.shape)
     return centre_crops(pixels, sizes_B2, kept_B2=kept_B2, turned_B=turned_B)[0] / 255
 
 
@@ -284,7 +284,7 @@ def test_centres_are_what_whole_numbers_added_up_pixel_by_pixel_give(shape: tupl
     )
     pictures = [Image.fromarray(noisy(*size, rng)) for size in sizes_B2.tolist()]
     pixels = torch.from_numpy(np.stack([squeeze(picture, shape[0], shape[1] / shape[0]) for picture in pictures]))
-    kept_B2, turned_B = kept_sizes(sizes_B2, pixels.shape), are_turned(sizes_B2, pixels.shape)
+    kept_B2, turned_B = compute_kept_sizes(sizes_B2, pixels.shape), are_turned(sizes_B2, pixels.shape)
     assert pixels.shape[2:] == shape and (turned_B is None) == (shape[0] == shape[1])
     crops = centre_crops(pixels, sizes_B2, resize=8, crop=6, kept_B2=kept_B2, turned_B=turned_B)
     assert crops.dtype == torch.uint8
@@ -331,8 +331,8 @@ def test_a_picture_of_one_grey_level_keeps_it(grey: int) -> None:
 
 def test_a_small_picture_takes_the_corner_that_it_needs() -> None:
     sizes_B2 = sizes((10, 4), (4, 10), (30, 5), (5, 30), (30, 20), (9, 9))
-    assert kept_sizes(sizes_B2, (3, 8, 12)).tolist() == [[4, 10], [4, 10], [5, 12], [5, 12], [8, 12], [8, 9]]
-    assert kept_sizes(sizes_B2, (3, 8, 8)).tolist() == [[4, 8], [8, 4], [5, 8], [8, 5], [8, 8], [8, 8]]
+    assert compute_kept_sizes(sizes_B2, (3, 8, 12)).tolist() == [[4, 10], [4, 10], [5, 12], [5, 12], [8, 12], [8, 9]]
+    assert compute_kept_sizes(sizes_B2, (3, 8, 8)).tolist() == [[4, 8], [8, 4], [5, 8], [8, 5], [8, 8], [8, 8]]
     white = squeeze(Image.new("RGB", (4, 10), "white"), 8, 1.5)
     assert (white[:, :4, :10] == 255).all()
     assert white.sum() == 255 * 3 * 4 * 10
@@ -376,6 +376,6 @@ def test_the_whole_way_compiles_shapes_without_looking_at_values() -> None:
         assert images.shape == (5, 3, 32, 32), name
     wide = torch.zeros((5, 3, 40, 50), dtype=torch.uint8, device="meta")
     for stored in (pixels, wide):
-        turned_B, kept_B2 = are_turned(sizes_B2, stored.shape), kept_sizes(sizes_B2, stored.shape)
+        turned_B, kept_B2 = are_turned(sizes_B2, stored.shape), compute_kept_sizes(sizes_B2, stored.shape)
         images = centre_crops(stored, sizes_B2, resize=36, crop=32, kept_B2=kept_B2, turned_B=turned_B)
         assert images.shape == (5, 3, 32, 32)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pads.data import class_batches
-from pads.data.batches import rank_share
+from pads.data.batches import class_batches, rank_share
 from pads.errors import UserError
 
 UNEVEN = np.random.default_rng(0).permutation(np.repeat([5, 9, 2, 40, 7], [1, 2, 3, 10, 30]))

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pads.data.benchmark import ImageList, QueryGallery, classes_with_two, counted, image_list, listed
+from pads.data.benchmark import ImageList, QueryGallery, classes_with_two, count, image_list, list_few
 from pads.errors import UserError
 
 
@@ -74,7 +74,7 @@ def test_classes_with_one_image_are_refused_by_name_or_left_out_with_a_note() ->
 
 
 def test_long_lists_name_five_and_count_the_rest() -> None:
-    assert listed("abcde") == "a, b, c, d, e"
-    assert listed(range(1007)) == "0, 1, 2, 3, 4 and 1,002 more"
-    assert counted(1, "row", "rows") == "1 row"
-    assert counted(2000, "row", "rows") == "2,000 rows"
+    assert list_few("abcde") == "a, b, c, d, e"
+    assert list_few(range(1007)) == "0, 1, 2, 3, 4 and 1,002 more"
+    assert count(1, "row", "rows") == "1 row"
+    assert count(2000, "row", "rows") == "2,000 rows"

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from pads.data import ImageList, cars196
-from pads.data.cars196 import PUBLISHED, read
+from pads.data.benchmark import ImageList
+from pads.data.cars196 import PUBLISHED, cars196, read
 from pads.errors import UserError
 
 Save = Callable[..., Path]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pads.data import Benchmark, ImageList, cub200
-from pads.data.cub200 import PUBLISHED, read
+from pads.data.benchmark import Benchmark, ImageList
+from pads.data.cub200 import PUBLISHED, cub200, read
 from pads.errors import UserError
 
 Save = Callable[..., Path]

@@ -9,7 +9,7 @@ from PIL import Image
 
 import pads
 from pads.config import with_settings
-from pads.data import hf
+from pads.data.hf import hf
 from pads.errors import UserError
 
 NAMES = [f"mug-{label}" for label in range(8)]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pads.data import QueryGallery, inshop
-from pads.data.inshop import PUBLISHED, read
+from pads.data.benchmark import QueryGallery
+from pads.data.inshop import PUBLISHED, inshop, read
 from pads.errors import UserError
 
 Save = Callable[..., Path]

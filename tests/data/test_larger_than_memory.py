@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pads.data import ImageList, load_store
-from pads.data.benchmark import Benchmark
-from pads.data.prepare import CHUNK_IMAGES, CHUNKS, FORMAT, PIXELS, STORE, described
+from pads.data.benchmark import Benchmark, ImageList
+from pads.data.prepare import CHUNK_IMAGES, CHUNKS, FORMAT, PIXELS, STORE, describe_splits
+from pads.data.store import load_store
 from pads.errors import UserError
 
 SIZE, NUM, NUM_CLASSES = 128, 4000, 200
@@ -38,7 +38,7 @@ store = views.train.store
 assert store.is_on_disk and store.pixels.nbytes > more, (store.is_on_disk, store.pixels.nbytes, more)
 seen = 0
 batches = epoch_batches(config, views, 0, len(views.train) // 112)
-for pixels, sizes, labels in views.train.stored_batches(batches):
+for pixels, sizes, labels in views.train.read_batches(batches):
     seen += len(pixels)
 figures = evaluate(raw_pixels, views.test, ("recall@1",))
 try:
@@ -57,7 +57,7 @@ def sparse_store(path: Path, bad: bool) -> Path:
     lists = [
         ImageList(tuple(path / f"{split}-{n}.jpg" for n in range(NUM)), labels, names) for split in ("train", "test")
     ]
-    splits = described(Benchmark("folder", *lists), path)
+    splits = describe_splits(Benchmark("folder", *lists), path)
     contents = {
         "format": FORMAT,
         "dataset": "folder",

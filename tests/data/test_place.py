@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from pads.data import ImageList, ImageStore, place_store
+from pads.data.benchmark import ImageList
 from pads.data.roles import even_batches
-from pads.data.store import free_memory, one_ahead
+from pads.data.store import ImageStore, free_memory, one_ahead, place_store
 from pads.errors import UserError
 
 NUM = 10

@@ -15,11 +15,13 @@ import torch
 from PIL import Image
 
 from pads.config import Config, Data, Network
-from pads.data import Benchmark, ImageList, QueryGallery, folder, load_store, place_store
+from pads.data.benchmark import Benchmark, ImageList, QueryGallery
+from pads.data.folder import folder
 from pads.data.loading import load_views
 from pads.data.prepare import PIXELS, Prepared, open_prepared, prepare, read_data, split_lists, usual_place
 from pads.data.preprocessing import Preprocessing
 from pads.data.roles import View
+from pads.data.store import load_store, place_store
 from pads.errors import UserError
 
 Save = Callable[..., Path]
@@ -175,7 +177,7 @@ def test_a_run_on_a_store_sees_what_a_run_on_the_images_sees(root: Path, tmp_pat
             assert torch.equal(labels, expected_labels)
     picked_MB = torch.tensor([[0, 5, 9], [3, 3, 1]])
     generators = [torch.Generator().manual_seed(0) for _ in range(2)]
-    stored = by_store.train.stored_batches(picked_MB), by_images.train.stored_batches(picked_MB)
+    stored = by_store.train.read_batches(picked_MB), by_images.train.read_batches(picked_MB)
     for (pixels, sizes_B2, labels_B), (expected, expected_sizes_B2, expected_labels_B) in zip(*stored, strict=True):
         augmented = by_store.train.preprocessing.for_training(pixels, sizes_B2, generators[0])
         assert torch.equal(

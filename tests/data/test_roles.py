@@ -11,9 +11,11 @@ from PIL import Image
 from torch import Tensor
 
 from pads.config import Data, Network
-from pads.data import ImageList, load_store, read_stored, roles
+from pads.data import roles
+from pads.data.benchmark import ImageList
 from pads.data.preprocessing import Preprocessing
 from pads.data.roles import View
+from pads.data.store import load_store, read_stored
 from pads.runtime.team import Team
 
 SIZES = [(30, 20), (20, 30), (25, 25), (60, 40), (40, 61), (9, 31)]

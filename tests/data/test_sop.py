@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pads.data import ImageList, sop
-from pads.data.sop import PUBLISHED, read
+from pads.data.benchmark import ImageList
+from pads.data.sop import PUBLISHED, read, sop
 from pads.errors import UserError
 
 Save = Callable[..., Path]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pads.data import Roles, split_roles
+from pads.data.splits import Roles, split_roles
 from pads.errors import UserError
 
 CUB_LIKE = np.repeat(np.arange(20), np.arange(41, 61))

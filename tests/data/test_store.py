@@ -9,8 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from pads.data import ImageList, decode, load_store, read_stored, resample, squeeze, whole_boxes
-from pads.data.store import are_turned, kept_sizes
+from pads.data.augment import resample, whole_boxes
+from pads.data.benchmark import ImageList
+from pads.data.store import are_turned, compute_kept_sizes, decode, load_store, read_stored, squeeze
 from pads.errors import UserError
 
 Save = Callable[..., Path]
@@ -253,6 +254,6 @@ def test_a_nearly_square_jpeg_lies_as_its_size_says(tmp_path):
     Image.fromarray(pixels).save(tmp_path / "tall.jpg")
     stored, size = read_stored(tmp_path / "tall.jpg", 12, 4 / 3)
     sizes_B2, pixels_BCHW = torch.tensor([size]), torch.from_numpy(stored)[None]
-    kept_B2, turned_B = kept_sizes(sizes_B2, stored.shape), are_turned(sizes_B2, stored.shape)
+    kept_B2, turned_B = compute_kept_sizes(sizes_B2, stored.shape), are_turned(sizes_B2, stored.shape)
     image = resample(pixels_BCHW, whole_boxes(sizes_B2), 8, kept_B2=kept_B2, turned_B=turned_B)[0]
     assert image[:, :3].min() > 0.9 and image[:, 5:].max() < 0.1

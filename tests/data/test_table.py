@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pads.data import ImageList, QueryGallery, table
+from pads.data.benchmark import ImageList, QueryGallery
+from pads.data.table import table
 from pads.errors import UserError
 
 Rows = list[dict[str, object]]

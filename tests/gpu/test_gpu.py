@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import pads
 from pads.autoconfig import resolve_auto
@@ -14,7 +13,7 @@ from pads.build import build_parts, make_curriculum
 from pads.config import Config, with_settings
 from pads.data.augment import centre_crops, random_resized_crop_boxes, resample
 from pads.data.loading import load_views
-from pads.data.store import are_turned, kept_sizes
+from pads.data.store import are_turned, compute_kept_sizes
 from pads.evaluate import evaluate
 from pads.metrics import METRICS, compute_metrics
 from pads.metrics.clustering import _starts, class_sums, start_draws
@@ -48,17 +47,8 @@ SETTINGS = [
 
 
 @pytest.fixture(scope="module")
-def photos(tmp_path_factory) -> Path:
-    """16 classes of 8 noisy pictures, wide and upright."""
-    root, noise = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
-    for label in range(16):
-        (root / f"class-{label:02d}").mkdir()
-        colour = noise.integers(0, 255, (1, 1, 3))
-        for number in range(8):
-            shape = ((40, 56, 3), (56, 40, 3))[number % 2]
-            pixels = np.clip(colour + noise.normal(0, 60, shape), 0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(root / f"class-{label:02d}" / f"{number}.png")
-    return root
+def photos(noisy_photos) -> Path:
+    return noisy_photos(16, 8, sizes=[(40, 56), (56, 40)])
 
 
 def config(photos: Path, *settings: str) -> Config:
@@ -129,7 +119,7 @@ def test_images_are_the_same_wherever_the_store_lives(photos, place) -> None:
     here = load_views(config(photos, "device=cpu"), torch.device("cpu"), nobody)
     there = load_views(config(photos, f"data.store_on={place}"), torch.device("cuda"), nobody)
     picked = torch.arange(12).view(2, 6)
-    for ours, theirs in zip(there.train.stored_batches(picked.cuda()), here.train.stored_batches(picked), strict=True):
+    for ours, theirs in zip(there.train.read_batches(picked.cuda()), here.train.read_batches(picked), strict=True):
         assert all(torch.equal(a.cpu(), b) for a, b in zip(ours, theirs, strict=True))
 
 
@@ -151,7 +141,7 @@ def test_centres_on_the_gpu_are_those_of_the_cpu_bit_for_bit(precision: str) -> 
     """Sums of whole numbers are exact in any order, and in TF32 too, since the weights are multiplied in two parts."""
     pixels = torch.randint(256, (6, 3, 384, 512), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     sizes_B2 = torch.tensor([[500, 375], [375, 500], [384, 384], [333, 500], [1200, 800], [97, 301]])
-    kept_B2, turned_B = kept_sizes(sizes_B2, pixels.shape), are_turned(sizes_B2, pixels.shape)
+    kept_B2, turned_B = compute_kept_sizes(sizes_B2, pixels.shape), are_turned(sizes_B2, pixels.shape)
     here = centre_crops(pixels, sizes_B2, kept_B2=kept_B2, turned_B=turned_B)
     with float32_rounding(precision):
         there = centre_crops(pixels.cuda(), sizes_B2.cuda(), kept_B2=kept_B2.cuda(), turned_B=turned_B.cuda())

@@ -2,12 +2,11 @@
 
 import json
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 
-from pads.config import Part, with_settings
+from pads.config import with_settings
 from pads.losses import LOSSES, MarginLoss, TripletLoss, value_and_share
 from pads.recipes import RECIPES
 from pads.sampling import DrawnTriplets, draw_triplets
@@ -36,9 +35,8 @@ def train_with(noisy_photos, tmp_path, monkeypatch):
 
     def train_steps(loss_fn_maker):
         monkeypatch.setitem(LOSSES, "mine", loss_fn_maker)
-        recipe = RECIPES["folder"]()
-        recipe = replace(recipe, loss=Part("mine"), data=replace(recipe.data, root=str(noisy_photos(8))))
-        run = train(with_settings(recipe, SETTINGS), tmp_path / "run")
+        settings = [f"data.root={noisy_photos(8)}", "loss.name=mine", *SETTINGS]
+        run = train(with_settings(RECIPES["folder"](), settings), tmp_path / "run")
         events = [json.loads(line) for line in (run.path / "events.jsonl").read_text().splitlines()]
         return [event for event in events if event["event"] == "training"]
 

@@ -42,12 +42,6 @@ def test_map_at_r_tells_apart_what_r_precision_does_not():
     assert map_at_r(late, relevant).item() == pytest.approx((1 / 3 + 2 / 4) / 4)
 
 
-def test_matches_beyond_rank_r_do_not_count():
-    matches_QK = torch.tensor([[0, 1, 1, 1]]).bool()
-    assert r_precision(matches_QK, torch.tensor([1])) == 0
-    assert map_at_r(matches_QK, torch.tensor([1])) == 0
-
-
 def test_random_matches_agree_with_a_naive_loop():
     generator = torch.Generator().manual_seed(0)
     matches_QK = torch.rand(50, 12, generator=generator) < 0.4

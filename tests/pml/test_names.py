@@ -3,10 +3,8 @@
 import json
 import sys
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 from pytorch_metric_learning import distances, losses, miners
 
 from pads.autoconfig import resolve_auto
@@ -20,8 +18,9 @@ from pads.pml.tuples import Pairs, as_triplets
 from pads.recipes import RECIPES
 from pads.runs.checkpoint import load_state
 from pads.runs.watch import nobody
-from pads.sampling import DrawnTriplets, Triplets, bin_distribution, draw_triplets, triplet_statistics
+from pads.sampling import DrawnTriplets, Triplets, bin_distribution, draw_triplets
 from pads.sampling.rules import Random
+from pads.sampling.triplets import triplet_statistics
 from pads.train import resume, train
 
 GIVEN = {"num_classes": 8, "embedding_size": 16, "seed": 0}
@@ -229,24 +228,11 @@ class NotThere:
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory):
-    root, noise = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
-    for label in range(10):
-        (root / f"class-{label}").mkdir()
-        colour = noise.integers(0, 255, (1, 1, 3))
-        for number in range(5):
-            pixels = np.clip(colour + noise.normal(0, 60, (16, 16, 3)), 0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(root / f"class-{label}" / f"{number}.png")
-    settings = ["recipe=folder", f"data.root={root}"]
+def config(noisy_photos):
+    settings = ["recipe=folder", f"data.root={noisy_photos(10, 5, sizes=[(16, 16)])}"]
     settings += ["data.image_size=16", "data.resize=16", "data.store_size=16", "data.classes_per_batch=4"]
-    settings += [
-        "data.reward_share=0.2",
-        "num_epochs=4",
-        "data.samples_per_class=2",
-        "adapt_every=2",
-        "log_every=1",
-        "threads=1",
-    ]
+    settings += ["data.samples_per_class=2", "data.reward_share=0.2"]
+    settings += ["num_epochs=4", "adapt_every=2", "log_every=1", "threads=1"]
     config = with_settings(RECIPES["folder"](), settings)
     return resolve_auto(config, torch.device("cpu"), nobody)
 

@@ -52,7 +52,7 @@ def test_a_users_own_numbers_are_normalised():
 
 def test_scaling_multiplies_each_bin_and_renormalises():
     bins = bin_distribution(3, initial=[0.2, 0.3, 0.5])
-    scaled = bins.scaled(torch.tensor([0.8, 1.0, 1.25]))
+    scaled = bins.scale(torch.tensor([0.8, 1.0, 1.25]))
     total = 0.2 * 0.8 + 0.3 + 0.5 * 1.25
     assert scaled.probabilities_K.tolist() == pytest.approx([0.16 / total, 0.3 / total, 0.625 / total])
     assert bins.probabilities_K.tolist() == pytest.approx([0.2, 0.3, 0.5])  # the old one stays as it was
@@ -61,7 +61,7 @@ def test_scaling_multiplies_each_bin_and_renormalises():
 def test_the_clip_bounds_the_unnormalised_weights():
     bins = bin_distribution(2, initial=[1, 1], clip=(1e-25, 1e25))
     for _ in range(400):
-        bins = bins.scaled(torch.tensor([0.8, 1.25]))
+        bins = bins.scale(torch.tensor([0.8, 1.25]))
     assert bins.weights_K.tolist() == [1e-25, 1e25]
     assert bins.clipped_share == 1
     assert bin_distribution(2, initial=[0, 1]).clipped_share == 0

@@ -14,7 +14,7 @@ from torch import Tensor, distributed, nn
 from torch.nn import functional as F
 
 from pads.config import Part, option_names
-from pads.curricula import Curriculum, ScheduledCurriculum, build_curriculum, known_curricula
+from pads.curricula import Curriculum, ScheduledCurriculum, build_curriculum, list_curricula
 from pads.errors import UserError
 from pads.evaluate import evaluate, evaluation_mode
 from pads.pml.names import is_theirs
@@ -69,7 +69,7 @@ class TripletSampler:
                 f"embeddings had {self.dim} dimensions and have {dim} now: make a sampler for each network."
             )
         self.dim = dim
-        if "dim" in option_names(known_curricula()[self.part.name]):
+        if "dim" in option_names(list_curricula()[self.part.name]):
             self.curriculum = self.build()
 
     @property

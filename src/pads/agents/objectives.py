@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 
-def chosen_log_probs(logits_KA: Tensor, actions_K: Tensor) -> Tensor:
+def select_log_probs(logits_KA: Tensor, actions_K: Tensor) -> Tensor:
     """Return log_probs_K, log π(a_k|s), where the logits of each bin are a categorical distribution of its own."""
     assert actions_K.shape == logits_KA.shape[:-1], (actions_K.shape, logits_KA.shape)
     return logits_KA.log_softmax(-1).gather(-1, actions_K[..., None]).squeeze(-1)
@@ -79,7 +79,7 @@ def linear_schedule(start: float, end: float, num_steps: int, step: int) -> floa
     return start + (end - start) * min(step / num_steps, 1.0)
 
 
-def chosen_values(q_KA: Tensor, actions_K: Tensor) -> Tensor:
+def select_values(q_KA: Tensor, actions_K: Tensor) -> Tensor:
     """Return q_K, Q(s, k, a_k)."""
     assert actions_K.shape == q_KA.shape[:-1], (actions_K.shape, q_KA.shape)
     return q_KA.gather(-1, actions_K[..., None]).squeeze(-1)
@@ -92,7 +92,7 @@ def q_targets(return_B: Tensor, discount_B: Tensor, value_BK: Tensor) -> Tensor:
 
 def double_values(q_KA: Tensor, target_q_KA: Tensor) -> Tensor:
     """Return values_K: the target network's value of what the learning network prefers (van Hasselt et al. 2016)."""
-    return chosen_values(target_q_KA, q_KA.argmax(-1))
+    return select_values(target_q_KA, q_KA.argmax(-1))
 
 
 def td_loss(errors_BK: Tensor, weights_B: Tensor) -> Tensor:

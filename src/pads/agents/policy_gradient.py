@@ -22,11 +22,11 @@ from pads.agents.agent import Transition, average_logs, check_options, follows, 
 from pads.agents.networks import PolicyNetwork, adam_state, draw_seed, load_adam_state, load_weights
 from pads.agents.objectives import (
     categorical_entropy,
-    chosen_log_probs,
     clipped_policy_loss,
     discounted_returns,
     moving_average,
     policy_gradient_loss,
+    select_log_probs,
     share_clipped,
     value_loss,
 )
@@ -164,7 +164,7 @@ class PolicyGradient:
     def _loss(self, transition: Transition, return_tm1: float, average_tm1: float) -> tuple[Tensor, dict[str, float]]:
         """Return the loss of the policy, and of the critic where it is the baseline, and what to log."""
         logits_KA, value_tm1 = self.network(transition.state_tm1)
-        log_probs_K = chosen_log_probs(logits_KA, transition.actions_tm1)
+        log_probs_K = select_log_probs(logits_KA, transition.actions_tm1)
         baseline_tm1 = {"none": 0.0, "moving average": average_tm1, "critic": value_tm1.item()}[self.baseline]
         advantage = return_tm1 - baseline_tm1
         log = {"advantage": advantage, "policy_entropy": categorical_entropy(logits_KA.detach()).mean().item()}
@@ -187,7 +187,7 @@ class PolicyGradient:
     def _old_log_probs(self, transition: Transition) -> Tensor:
         """Return old_log_probs_K of the actions taken."""
         assert self.old_network is not None
-        return chosen_log_probs(self.old_network(transition.state_tm1)[0], transition.actions_tm1)
+        return select_log_probs(self.old_network(transition.state_tm1)[0], transition.actions_tm1)
 
     @torch.no_grad()
     def _value_after(self, last: Transition) -> float:

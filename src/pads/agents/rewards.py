@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pads.agents.state import pick_metrics
-from pads.errors import UserError
 
 REWARDS = {
     "recall@1": ("recall@1",),
@@ -14,16 +13,9 @@ REWARDS = {
 }
 
 
-def reward_metrics(name: str) -> tuple[str, ...]:
-    """Return the metrics that this reward needs, whether or not the training state shows them."""
-    if name not in REWARDS:
-        raise UserError(f"there is no reward {name!r}; choose one of {', '.join(REWARDS)}")
-    return REWARDS[name]
-
-
 def reward_level(metrics: Mapping[str, float], name: str) -> float:
     """Return e(φ, I_val), the sum of the reward's metrics."""
-    return sum(pick_metrics(metrics, reward_metrics(name)))
+    return sum(pick_metrics(metrics, REWARDS[name]))
 
 
 def sign_reward(change: float) -> float:

@@ -23,13 +23,13 @@ from torch import Tensor
 from pads.agents.agent import Transition, check_options, follows, pack_transitions, unpack_transitions
 from pads.agents.networks import QNetwork, adam_state, draw_seed, load_adam_state, load_weights
 from pads.agents.objectives import (
-    chosen_values,
     discounted_returns,
     double_values,
     epsilon_greedy,
     importance_weights,
     linear_schedule,
     q_targets,
+    select_values,
     td_loss,
 )
 from pads.agents.replay import Replay
@@ -177,7 +177,7 @@ class ValueBased:
     def _errors(self, positions_B: Tensor) -> tuple[Tensor, Tensor]:
         """Return the TD errors errors_BK, and the values q_BK that were in error."""
         batch = self.replay.at(positions_B)
-        q_BK = chosen_values(self.network(batch.state_tm1_NS), batch.actions_tm1_NK)
+        q_BK = select_values(self.network(batch.state_tm1_NS), batch.actions_tm1_NK)
         with torch.no_grad():
             target_q_BKA = self.target_network(batch.state_t_NS)
             choosing_q_BKA = self.network(batch.state_t_NS) if self.double else target_q_BKA

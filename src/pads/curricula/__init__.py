@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 from pads.config import Config, Part, build, unknown
 from pads.curricula.controls import CONTROLS, keep_last_distribution, replay_run
-from pads.curricula.fixed import FixedCurriculum, Rule, fixed
+from pads.curricula.fixed import FixedCurriculum, Rule, make_fixed
 from pads.curricula.learned import LearnedCurriculum
 from pads.curricula.scheduled import ScheduledCurriculum, linear, non_linear
 from pads.pml.miners import build_miner
-from pads.pml.names import is_theirs, meant
+from pads.pml.names import is_theirs, suggest_names
 from pads.sampling.rules import NEGATIVE_RULES
 
 
@@ -36,17 +36,17 @@ class Curriculum(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
-def known_curricula() -> dict[str, Callable[..., Curriculum]]:
-    return {**CURRICULA, **{name: fixed(name) for name in NEGATIVE_RULES if name not in CURRICULA}}
+def list_curricula() -> dict[str, Callable[..., Curriculum]]:
+    return {**CURRICULA, **{name: make_fixed(name) for name in NEGATIVE_RULES if name not in CURRICULA}}
 
 
 def build_curriculum(part: Part, **given: Any) -> Curriculum:
     """The curriculum of that name; a rule that somebody added to NEGATIVE_RULES is one too, and so is `pml:` a miner."""
     if is_theirs(part):
         return FixedCurriculum(build_miner(part))
-    known = known_curricula()
+    known = list_curricula()
     if part.name not in known:
-        raise unknown("curriculum", part.name, [*known, *meant(part.name, "miners")])
+        raise unknown("curriculum", part.name, [*known, *suggest_names(part.name, "miners")])
     return build(known, part, "curriculum", **given)
 
 
@@ -62,7 +62,7 @@ def is_adaptive(config: Config) -> bool:
 
 
 CURRICULA: dict[str, Callable[..., Curriculum]] = {
-    **{name: fixed(name) for name in NEGATIVE_RULES},
+    **{name: make_fixed(name) for name in NEGATIVE_RULES},
     "linear": linear,
     "non-linear": non_linear,
     "learned": LearnedCurriculum,
@@ -80,6 +80,6 @@ __all__ = [
     "ScheduledCurriculum",
     "build_curriculum",
     "is_adaptive",
-    "known_curricula",
+    "list_curricula",
     "make_curriculum",
 ]

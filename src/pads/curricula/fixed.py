@@ -34,8 +34,8 @@ class FixedCurriculum:
         assert not state, "a fixed curriculum has no state"
 
 
-def fixed(name: str) -> Callable[..., FixedCurriculum]:
-    """The curriculum over the rule of that name; its options are the rule's."""
+def make_fixed(name: str) -> Callable[..., FixedCurriculum]:
+    """Return what makes the curriculum of the rule of that name; its options are the rule's."""
     maker = NEGATIVE_RULES[name]
 
     def make(**options: Any) -> FixedCurriculum:

@@ -19,7 +19,7 @@ from pads.agents.state import TrainingState
 from pads.config import call, lookup
 from pads.errors import UserError
 from pads.runs import RunFolder
-from pads.runtime.precision import fixed_threads
+from pads.runtime.precision import use_threads
 from pads.sampling.bins import BinDistribution, bin_distribution
 from pads.sampling.rules import BinRule
 
@@ -76,7 +76,7 @@ class LearnedCurriculum:
         self.previous: dict[str, Any] | None = None
         if policy is not None:
             own_stream = {"generator": self.agent.state_dict()["generator"]}  # else every seed would act alike
-            self.agent.load_state_dict({**trained_policy(policy), **own_stream})
+            self.agent.load_state_dict({**load_policy(policy), **own_stream})
         elif freeze:
             raise UserError("freeze keeps a trained policy as it is: name the run it comes from with policy=RUN.")
 
@@ -88,7 +88,7 @@ class LearnedCurriculum:
     def advance(self, metrics: Mapping[str, float], progress: float) -> dict[str, Any]:
         """Reward the last adjustment, learn from it, and adjust the distribution again; return what to log."""
         # hundreds of tiny products, for each of which waking other threads would cost more than it spares
-        with fixed_threads(1):
+        with use_threads(1):
             return self.adjust_and_learn(metrics, progress)
 
     def adjust_and_learn(self, metrics: Mapping[str, float], progress: float) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class LearnedCurriculum:
             transition = Transition(self.previous["state"], self.previous["actions"], reward_t, state_t, metric_t)
             log = {"reward": reward_t, **({} if self.freeze else self.agent.learn(transition))}
         actions_t = self.agent.act(state_t)
-        self.rule.adjust(self.distribution.scaled(self.multipliers[actions_t]))
+        self.rule.adjust(self.distribution.scale(self.multipliers[actions_t]))
         self.previous = {"state": state_t, "actions": actions_t, "level": level_t}
         return {
             **log,
@@ -138,8 +138,8 @@ def check_multipliers(multipliers: Sequence[float]) -> list[float]:
     return [float(value) for value in multipliers]
 
 
-def trained_policy(path: str) -> Mapping[str, Any]:
-    """The agent of a trained run."""
+def load_policy(path: str) -> Mapping[str, Any]:
+    """Load the agent of a trained run."""
     checkpoint = RunFolder.open(Path(path)).load_checkpoint()
     if checkpoint is None or "agent" not in checkpoint["curriculum"]:
         raise UserError(f"{path} has no trained policy: name a run that was trained with the learned curriculum.")

@@ -68,7 +68,7 @@ def linear(
 
     def distribution_at(progress: float) -> BinDistribution:
         low, high = torch.lerp(ends[0], ends[1], share_done(progress, until)).tolist()
-        return emphasised(bins, overlap(bins.edges, low, high), outside)
+        return emphasise(bins, overlap(bins.edges, low, high), outside)
 
     return ScheduledCurriculum(distribution_at)
 
@@ -103,8 +103,8 @@ def non_linear(
 
     def distribution_at(progress: float) -> BinDistribution:
         moved = shift * share_done(progress, until) ** power
-        drawn_K = drawn_by_distance_weighted(bins.centres + moved, dim, cutoff)
-        return emphasised(bins, drawn_K * overlap(bins.edges, low, high - moved), outside)
+        drawn_K = density_of_draws(bins.centres + moved, dim, cutoff)
+        return emphasise(bins, drawn_K * overlap(bins.edges, low, high - moved), outside)
 
     return ScheduledCurriculum(distribution_at)
 
@@ -119,14 +119,14 @@ def overlap(edges: Tensor, low: float, high: float) -> Tensor:
     return inside_K.clamp(min=0) / (edges[1:] - edges[:-1])
 
 
-def drawn_by_distance_weighted(distances: Tensor, dim: int, cutoff: float) -> Tensor:
-    """q(d) min(lambda, 1 / q(d)) = min(1, q(d) / q(cutoff)): what U-dist draws where distances follow q (paper, Eq. 2)."""
+def density_of_draws(distances: Tensor, dim: int, cutoff: float) -> Tensor:
+    """Return what distance-weighted sampling draws where distances follow q (paper, Eq. 2): min(1, q(d) / q(cutoff))."""
     log_lambda = -log_density(torch.tensor(cutoff, dtype=torch.float64), dim)
     return torch.exp((log_density(distances.clamp(max=1.99), dim) + log_lambda).clamp(max=0))
 
 
-def emphasised(bins: BinDistribution, shares_K: Tensor, outside: float) -> BinDistribution:
-    """p_k proportional to `outside` where the share is 0, to 1 where it is 1."""
+def emphasise(bins: BinDistribution, shares_K: Tensor, outside: float) -> BinDistribution:
+    """Make p_k proportional to `outside` where the share is 0, to 1 where it is 1."""
     weights_K = outside + (1 - outside) * shares_K
     return replace(bins, weights_K=weights_K / weights_K.sum())
 

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pads.data.augment import (
-    AUGMENTATIONS,
-    centre_crops,
-    normalise,
-    random_resized_crop_boxes,
-    resample,
-    resize_and_crop_boxes,
-    whole_boxes,
-)
-from pads.data.batches import class_batches
-from pads.data.benchmark import Benchmark, ImageList, QueryGallery
+from pads.data.benchmark import Benchmark
 from pads.data.cars196 import cars196
 from pads.data.cub200 import cub200
 from pads.data.emoji import emoji
@@ -22,8 +12,6 @@ from pads.data.folder import folder
 from pads.data.hf import hf
 from pads.data.inshop import inshop
 from pads.data.sop import sop
-from pads.data.splits import Roles, split_roles
-from pads.data.store import ImageStore, decode, load_store, place_store, read_stored, squeeze
 from pads.data.table import table
 
 DATASETS: dict[str, Callable[..., Benchmark]] = {
@@ -40,34 +28,4 @@ DATASETS: dict[str, Callable[..., Benchmark]] = {
 OWN_IMAGES = ("folder", "csv", "hf")
 """Those that are another data set in another place."""
 
-__all__ = [
-    "AUGMENTATIONS",
-    "DATASETS",
-    "OWN_IMAGES",
-    "Benchmark",
-    "ImageList",
-    "ImageStore",
-    "QueryGallery",
-    "Roles",
-    "cars196",
-    "centre_crops",
-    "class_batches",
-    "cub200",
-    "decode",
-    "emoji",
-    "folder",
-    "hf",
-    "inshop",
-    "load_store",
-    "normalise",
-    "place_store",
-    "random_resized_crop_boxes",
-    "read_stored",
-    "resample",
-    "resize_and_crop_boxes",
-    "sop",
-    "split_roles",
-    "squeeze",
-    "table",
-    "whole_boxes",
-]
+__all__ = ["DATASETS", "OWN_IMAGES"]

@@ -152,8 +152,8 @@ def centre_crops(
     (num_channels, height, width), (rows_B1, columns_B1) = pixels_BCHW.shape[1:], kept_B2.split(1, dim=1)
     across_BSW = whole_weights(left_B1, width_B1, columns_B1, width, crop)
     down_BSH = whole_weights(top_B1, height_B1, rows_B1, height, crop)
-    narrow_BCHS = weighed(pixels_BCHW.float().flatten(1, 2), across_BSW).unflatten(1, (num_channels, height))
-    lying_BCSS = weighed(narrow_BCHS.mT.flatten(1, 2), down_BSH).unflatten(1, (num_channels, crop))
+    narrow_BCHS = resample_lines(pixels_BCHW.float().flatten(1, 2), across_BSW).unflatten(1, (num_channels, height))
+    lying_BCSS = resample_lines(narrow_BCHS.mT.flatten(1, 2), down_BSH).unflatten(1, (num_channels, crop))
     return lying_BCSS.to(torch.uint8).mT.contiguous()
 
 
@@ -182,8 +182,8 @@ def whole_weights(corners_B1: Tensor, resized_B1: Tensor, lengths_B1: Tensor, nu
     return torch.round(WHOLE * weights_BSL / weights_BSL.sum(dim=2, keepdim=True))
 
 
-def weighed(lines_BML: Tensor, weights_BSL: Tensor) -> Tensor:
-    """Lines of whole grey levels, resampled by whole weights and rounded as Pillow does, a half upwards: (B, M, S).
+def resample_lines(lines_BML: Tensor, weights_BSL: Tensor) -> Tensor:
+    """Resample lines of whole grey levels by whole weights, and round as Pillow does, a half upwards: (B, M, S).
 
     The sum is exact, whatever order a device adds in, so no hair's breadth decides between two grey levels. TF32 has 11 bits
     for a number: on a GPU the weights are multiplied in two parts that have fewer.

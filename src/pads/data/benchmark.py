@@ -94,8 +94,8 @@ def classes_with_two(images: ImageList, skip_small_classes: bool, where: str) ->
     small_C = np.bincount(images.labels, minlength=images.num_classes) < 2
     if not small_C.any():
         return images, ()
-    names = listed([images.class_names[label] for label in np.flatnonzero(small_C)])
-    what = f"{counted(int(small_C.sum()), 'class', 'classes')} with a single image in {where}: {names}"
+    names = list_few([images.class_names[label] for label in np.flatnonzero(small_C)])
+    what = f"{count(int(small_C.sum()), 'class', 'classes')} with a single image in {where}: {names}"
     if small_C.all():
         raise UserError(f"there is nothing but {what}; every class needs at least two images, so add some.")
     if not skip_small_classes:
@@ -112,17 +112,18 @@ def overlap_notes(train: ImageList, test: ImageList | QueryGallery, selection: I
     for name, images in (("test", test_images), ("val", selection)):
         shared = set(train.class_names) & set(images.class_names if images else ())
         if shared:
-            classes = counted(len(shared), "class is", "classes are")
+            classes = count(len(shared), "class is", "classes are")
             notes += (f"{classes} in both the train and the {name} split, which is then no measure of unseen classes.",)
     return notes
 
 
-def listed(names: Iterable[object], most: int = 5) -> str:
-    """The first few by name, the others by number."""
+def list_few(names: Iterable[object], most: int = 5) -> str:
+    """List the first few by name, the others by number."""
     texts = [str(name) for name in names]
     more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
     return ", ".join(texts[:most]) + more
 
 
-def counted(number: int, one: str, many: str) -> str:
+def count(number: int, one: str, many: str) -> str:
+    """Return the number and its noun: "1 class", "2 classes"."""
     return f"{number:,} {one if number == 1 else many}"

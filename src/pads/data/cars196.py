@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pads.data.benchmark import Benchmark
-from pads.data.published import Published, checked_benchmark, class_folders, dataset_folder, halves
+from pads.data.published import Published, check_benchmark, class_folders, dataset_folder, halves
 from pads.errors import UserError
 
 PUBLISHED = Published(
@@ -27,12 +27,12 @@ def cars196(root: str | Path | None = None) -> Benchmark:
 def read(root: str | Path | None, published: Published) -> Benchmark:
     root = dataset_folder(root, published)
     annotations = root / "cars_annos.mat"
-    classes = annotated_classes(annotations) if annotations.is_file() else class_folders(root)
-    return checked_benchmark("cars196", halves(classes), published, root)
+    classes = read_annotations(annotations) if annotations.is_file() else class_folders(root)
+    return check_benchmark("cars196", halves(classes), published, root)
 
 
-def annotated_classes(annotations: Path) -> list[tuple[str, list[Path]]]:
-    """Each class with its images, in the official order, by the file that gives every image the number of its class."""
+def read_annotations(annotations: Path) -> list[tuple[str, list[Path]]]:
+    """Read each class with its images, in the official order, from the file that gives every image the number of its class."""
     try:
         from scipy.io import loadmat  # type: ignore[import-untyped]
     except ImportError as error:

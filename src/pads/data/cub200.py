@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pads.data.benchmark import Benchmark
-from pads.data.published import Published, checked_benchmark, class_folders, dataset_folder, halves
+from pads.data.published import Published, check_benchmark, class_folders, dataset_folder, halves
 
 PUBLISHED = Published(
     "CUB200-2011",
@@ -24,4 +24,4 @@ def read(root: str | Path | None, published: Published) -> Benchmark:
     root = dataset_folder(root, published)
     places = [root / "CUB_200_2011" / "images", root / "images", root]
     classes = class_folders(next(place for place in places if place.is_dir()))
-    return checked_benchmark("cub200", halves(classes), published, root)
+    return check_benchmark("cub200", halves(classes), published, root)

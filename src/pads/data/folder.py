@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pads.data.benchmark import Benchmark, ImageList, classes_with_two, counted, image_list, listed, overlap_notes
+from pads.data.benchmark import Benchmark, ImageList, classes_with_two, count, image_list, list_few, overlap_notes
 from pads.errors import UserError
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
@@ -45,12 +45,12 @@ def folder(
         )
     if depth < 1:
         raise UserError(f"data.options.depth is {depth}: a class lies at least 1 folder deep.")
-    sort = Sorting(depth, compiled(class_pattern), skip_small_classes)
+    sort = Sorting(depth, compile_pattern(class_pattern), skip_small_classes)
     splits, notes = split_folders(root)
     if splits:
-        return given_split(root, splits, notes, sort)
+        return read_split(root, splits, notes, sort)
     images, notes = class_folders(root, sort)
-    return held_out(images, test_share, hold_out, root, notes)
+    return hold_out_test(images, test_share, hold_out, root, notes)
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Sorting:
     skip_small_classes: bool
 
 
-def compiled(pattern: str | None) -> re.Pattern[str] | None:
+def compile_pattern(pattern: str | None) -> re.Pattern[str] | None:
     try:
         return None if pattern is None else re.compile(pattern)
     except re.error as error:
@@ -84,7 +84,7 @@ def split_folders(root: Path) -> tuple[dict[str, Path], tuple[str, ...]]:
     return {"train": root / "train", "test": val}, (f"The test split is {val}, since there is no test folder.",)
 
 
-def given_split(root: Path, folders: Mapping[str, Path], notes: tuple[str, ...], sort: Sorting) -> Benchmark:
+def read_split(root: Path, folders: Mapping[str, Path], notes: tuple[str, ...], sort: Sorting) -> Benchmark:
     splits: dict[str, ImageList] = {}
     for split, path in folders.items():
         splits[split], split_notes = class_folders(path, sort)
@@ -92,40 +92,40 @@ def given_split(root: Path, folders: Mapping[str, Path], notes: tuple[str, ...],
         notes += split_notes
     others = [path.name for path in visible_folders(root) if path not in folders.values()]
     if others:
-        notes += (f"Left out what lies beside the train and test folders of {root}: {listed(others)}.",)
+        notes += (f"Left out what lies beside the train and test folders of {root}: {list_few(others)}.",)
     train, test, selection = splits["train"], splits["test"], splits.get("val")
     return Benchmark("folder", train, test, selection, notes + overlap_notes(train, test, selection))
 
 
-def held_out(images: ImageList, share: float, what: str, root: Path, notes: tuple[str, ...]) -> Benchmark:
-    """Classes that training never sees; or, where there are too few or if asked for, images of the same classes."""
+def hold_out_test(images: ImageList, share: float, what: str, root: Path, notes: tuple[str, ...]) -> Benchmark:
+    """Hold out classes that training never sees; or, where there are too few or if asked for, images of the same classes."""
     has_enough = images.num_classes >= 2 * MIN_CLASSES
     if what == "classes" or (what == "auto" and has_enough):
         check_num_classes(images, root, 2 * MIN_CLASSES, "two to train on and two to test on")
-        is_test_N = np.isin(images.labels, held_out_classes(images.num_classes, share))
+        is_test_N = np.isin(images.labels, pick_test_classes(images.num_classes, share))
         notes += (f"Held out {len(np.unique(images.labels[is_test_N]))} of {images.num_classes} classes to test on.",)
     else:
-        is_test_N = held_out_images(images.labels, share)
+        is_test_N = pick_test_images(images.labels, share)
         if len(np.unique(images.labels[is_test_N])) < MIN_CLASSES:
             why = "two to train on and two to test on, or two with four images each to test on some of these"
             check_num_classes(images, root, 2 * MIN_CLASSES, why)
             raise UserError(f"{root} has no two classes with four images, of which two could be held out to test on.")
         notes += (
-            f"Held out {counted(int(is_test_N.sum()), 'image', 'images')} of the same "
-            f"{counted(images.num_classes, 'class', 'classes')} to test on, so the figures say how well these are told "
+            f"Held out {count(int(is_test_N.sum()), 'image', 'images')} of the same "
+            f"{count(images.num_classes, 'class', 'classes')} to test on, so the figures say how well these are told "
             "apart and nothing about unseen ones"
             + ("." if has_enough else ": there are too few classes to hold some out."),
         )
     return Benchmark("folder", train=images.subset(~is_test_N), test=images.subset(is_test_N), notes=notes)
 
 
-def held_out_classes(num_classes: int, share: float) -> np.ndarray:
-    """Spread over the sorted classes, since neighbours in the alphabet are often alike; the same for every seed."""
+def pick_test_classes(num_classes: int, share: float) -> np.ndarray:
+    """Pick classes spread over the alphabet, since neighbours there are often alike; the same for every seed."""
     return spread(num_classes, min(max(round(share * num_classes), MIN_CLASSES), num_classes - MIN_CLASSES))
 
 
-def held_out_images(labels_N: np.ndarray, share: float) -> np.ndarray:
-    """Of each class that can spare two images and keep two, spread over its files."""
+def pick_test_images(labels_N: np.ndarray, share: float) -> np.ndarray:
+    """Pick images of each class that can spare two and keep two, spread over its files."""
     is_held_out_N = np.zeros(len(labels_N), dtype=bool)
     for label in np.unique(labels_N):
         indices = np.flatnonzero(labels_N == label)
@@ -161,12 +161,12 @@ def class_folders(root: Path, sort: Sorting) -> tuple[ImageList, tuple[str, ...]
         )
         if sort.depth > 1:
             where = f"below {root}, less than {sort.depth} folders deep"
-        notes += (f"Left out {counted(len(loose), 'image', 'images')} {where}.",)
+        notes += (f"Left out {count(len(loose), 'image', 'images')} {where}.",)
     if empty:
-        notes += (f"Left out {counted(len(empty), 'folder', 'folders')} of {root} without images: {listed(empty)}.",)
+        notes += (f"Left out {count(len(empty), 'folder', 'folders')} of {root} without images: {list_few(empty)}.",)
     if others:
         kinds = sorted({path.suffix.lower() or path.name for path in others})
-        notes += (f"Left out {counted(len(others), 'file', 'files')} below {root} of other kinds: {listed(kinds)}.",)
+        notes += (f"Left out {count(len(others), 'file', 'files')} below {root} of other kinds: {list_few(kinds)}.",)
     inner = inner_folders(root, classes, sort)
     if len(classes) == 1 and inner:
         raise UserError(
@@ -174,7 +174,7 @@ def class_folders(root: Path, sort: Sorting) -> tuple[ImageList, tuple[str, ...]
         )
     if inner:
         notes += (
-            f"All images lie in folders within the class folders, such as {listed(inner, 2)}. If the inner ones are the "
+            f"All images lie in folders within the class folders, such as {list_few(inner, 2)}. If the inner ones are the "
             f"classes, say so with --set data.options.depth={sort.depth + 1}.",
         )
     images, small_notes = classes_with_two(image_list([*classes.items()]), sort.skip_small_classes, str(root))
@@ -219,21 +219,21 @@ def no_classes(root: Path, loose: Sequence[Path], sort: Sorting) -> UserError:
     """Why there are no classes, and how there could be."""
     if not loose:
         return UserError(f"there are no images ({', '.join(sorted(SUFFIXES))}) in folders of {root}; {ARRANGE}.")
-    images = counted(len(loose), "image", "images")
+    images = count(len(loose), "image", "images")
     if sort.pattern is not None:
         found = f"the name of none of the {images} in {root}, such as {loose[0].name}"
         return UserError(f"data.options.class_pattern {sort.pattern.pattern!r} finds a class in {found}.")
     if sort.depth > 1:
         return UserError(f"none of the {images} in {root} lies {sort.depth} folders deep: lower data.options.depth.")
-    guess = guessed_pattern([path.stem for path in loose])
+    guess = guess_pattern([path.stem for path in loose])
     by_name = (
         f", or tell the class by the files' names with --set 'data.options.class_pattern={guess}'" if guess else ""
     )
     return UserError(f"{root} holds {images} but no class folders; {ARRANGE}{by_name}.")
 
 
-def guessed_pattern(stems: Sequence[str]) -> str | None:
-    """A pattern that sorts most of the names into classes of two or more: what stands before the last sign or number."""
+def guess_pattern(stems: Sequence[str]) -> str | None:
+    """Guess a pattern that sorts most of the names into classes of two or more: what stands before the last sign or number."""
     for pattern in (r"^(.+)[-_ ]", r"^(.*\D)\d"):
         sizes = Counter(match[1] for match in map(re.compile(pattern).search, stems) if match)
         in_pairs = [size for size in sizes.values() if size >= 2]
@@ -260,7 +260,7 @@ def files_below(folder: Path) -> tuple[list[Path], list[Path]]:
 
 def check_num_classes(images: ImageList, root: Path, needed: int, why: str) -> None:
     if images.num_classes < needed:
-        found = f"{counted(images.num_classes, 'class', 'classes')} ({listed(images.class_names)})"
+        found = f"{count(images.num_classes, 'class', 'classes')} ({list_few(images.class_names)})"
         raise UserError(f"{root} holds {found} but needs at least {needed}, {why}; {ARRANGE}.")
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pads.data.benchmark import Benchmark, ImageList, classes_with_two, counted, image_list, listed, overlap_notes
-from pads.data.folder import HOLD_OUTS, MIN_CLASSES, check_num_classes, held_out
+from pads.data.benchmark import Benchmark, ImageList, classes_with_two, count, image_list, list_few, overlap_notes
+from pads.data.folder import HOLD_OUTS, MIN_CLASSES, check_num_classes, hold_out_test
 from pads.errors import UserError, missing_extra
 
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -56,10 +56,10 @@ def hf(
     for name, split in splits.items():
         lists[name], split_notes = images_of(split, *columns[name], place, f"{name} split of {root}")
         notes += split_notes
-    if hold_out == "auto" and "train" in lists and tested_split(lists) is not None:
-        return published_split(lists, skip_small_classes, str(root), notes)
-    images, small_notes = classes_with_two(joined(lists.values()), skip_small_classes, str(root))
-    benchmark = held_out(images, test_share, hold_out, Path(root), notes + small_notes)
+    if hold_out == "auto" and "train" in lists and find_test_split(lists) is not None:
+        return take_published_split(lists, skip_small_classes, str(root), notes)
+    images, small_notes = classes_with_two(join_lists(lists.values()), skip_small_classes, str(root))
+    benchmark = hold_out_test(images, test_share, hold_out, Path(root), notes + small_notes)
     return Benchmark("hf", benchmark.train, benchmark.test, notes=benchmark.notes)
 
 
@@ -154,7 +154,7 @@ def images_of(split: Any, image: str, label: str, place: Path, where: str) -> tu
         classes.setdefault(name, []).append(as_file(picture, place / fingerprint / f"{index:07d}"))
     if not classes:
         raise UserError(f"none of the rows of the {where} has both a label and an image.")
-    without = counted(num_without, "row", "rows")
+    without = count(num_without, "row", "rows")
     notes = (f"Left out {without} of the {where} without a label or an image.",) if num_without else ()
     return image_list(sorted(classes.items())), notes
 
@@ -177,16 +177,16 @@ def as_file(picture: Mapping[str, Any], path: Path) -> Path:
 # -- splits ------------------------------------------------------------------------------------------------------------
 
 
-def tested_split(splits: Iterable[str]) -> str | None:
-    """The split to test on: test, else the one for validation."""
+def find_test_split(splits: Iterable[str]) -> str | None:
+    """Find the split to test on: test, else the one for validation."""
     return next((name for name in ("test", *VALIDATION) if name in splits), None)
 
 
-def published_split(
+def take_published_split(
     lists: Mapping[str, ImageList], skip_small_classes: bool, where: str, notes: tuple[str, ...]
 ) -> Benchmark:
-    """As the data set has it: train, test, and a validation split beside these selects the epoch."""
-    test = tested_split(lists)
+    """Take the splits of the data set itself: train, test, and a validation split beside these to select the epoch."""
+    test = find_test_split(lists)
     selection = next((name for name in VALIDATION if name in lists and name != test), None)
     used: dict[str, ImageList] = {}
     for name in filter(None, ("train", test, selection)):
@@ -195,7 +195,7 @@ def published_split(
         notes += small
     others = [name for name in lists if name not in used]
     if others:
-        notes += (f"Left out the splits {listed(others)} of {where}.",)
+        notes += (f"Left out the splits {list_few(others)} of {where}.",)
     train, test_images, selected = used["train"], used[str(test)], used.get(str(selection))
     overlap = overlap_notes(train, test_images, selected)
     if overlap:
@@ -203,8 +203,8 @@ def published_split(
     return Benchmark("hf", train, test_images, selected, notes + overlap)
 
 
-def joined(lists: Iterable[ImageList]) -> ImageList:
-    """All images, those of the same class together."""
+def join_lists(lists: Iterable[ImageList]) -> ImageList:
+    """Join all images, those of the same class together."""
     classes: dict[str, list[Path]] = {}
     for images in lists:
         for path, label in zip(images.paths, images.labels, strict=True):

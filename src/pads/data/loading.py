@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from pads.config import Config, Data
-from pads.data.benchmark import ImageList, counted, listed
+from pads.data.benchmark import ImageList, count, list_few
 from pads.data.prepare import Prepared, read_data
 from pads.data.preprocessing import Preprocessing
 from pads.data.roles import Images, View, Views, all_images, assign_roles, deal_roles, make_test_view
@@ -98,4 +98,4 @@ def make_decoder(
 
 
 def describe_bad_images(names: tuple[str, ...]) -> str:
-    return f"Left out {counted(len(names), 'image', 'images')} that cannot be read: {listed(names)}."
+    return f"Left out {count(len(names), 'image', 'images')} that cannot be read: {list_few(names)}."

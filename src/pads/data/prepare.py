@@ -31,7 +31,7 @@ import torch
 from pads.config import Data, call, lookup
 from pads.data import DATASETS
 from pads.data.benchmark import Benchmark, ImageList, QueryGallery
-from pads.data.store import BadImage, ImageStore, check_bad_images, map_pixels, read_stored, stored_shape
+from pads.data.store import BadImage, ImageStore, check_bad_images, compute_stored_shape, map_pixels, read_stored
 from pads.errors import UserError
 
 PIXELS, CHUNKS, STORE = "pixels.npy", "chunks.jsonl", "store.json"
@@ -108,7 +108,7 @@ class Prepared:
 def read_data(data: Data) -> tuple[Benchmark, Prepared | None]:
     """The data set of a config, and its prepared store if there is one; a note says which, or why it is not used."""
     root = None if data.root is None else Path(data.root).expanduser()
-    shape = stored_shape(data.store_size, data.store_ratio)
+    shape = compute_stored_shape(data.store_size, data.store_ratio)
     if root is not None and (root / PIXELS).is_file():
         prepared = open_prepared(root)
         check_is_of(prepared, data.name, data.options, shape)
@@ -119,7 +119,7 @@ def read_data(data: Data) -> tuple[Benchmark, Prepared | None]:
     if root is None or place is None or not (place / STORE).is_file():
         return benchmark, None
     prepared = open_prepared(place, base_of(root))
-    if prepared.contents["splits"] == described(benchmark, base_of(root)) and is_fresh(prepared, benchmark, root):
+    if prepared.contents["splits"] == describe_splits(benchmark, base_of(root)) and is_fresh(prepared, benchmark, root):
         note = f"The images come decoded from {place}."
         return replace(prepared.benchmark, notes=(*benchmark.notes, note)), prepared
     note = f"{place} was made of other files or options and is not used; `pads prepare` brings it up to date."
@@ -170,12 +170,12 @@ def usual_place(name: str, root: Path, shape: tuple[int, int, int]) -> Path:
     return base_of(root) / f".pads-{name}-{shape[1]}x{shape[2]}"
 
 
-def prepared_sizes(name: str, root: Path, ratio: float) -> tuple[int, ...]:
-    """Of the stores of this ratio that a run would find, smallest first: the one that root is, or those beside the images."""
+def find_prepared_sizes(name: str, root: Path, ratio: float) -> tuple[int, ...]:
+    """Find the sizes of the stores of this ratio, smallest first: of the one that root is, or of those beside the images."""
     alone = (root / PIXELS).is_file()
     paths = [root] if alone else [path.parent for path in base_of(root).glob(f".pads-{name}-*/{STORE}")]
     shapes = [open_prepared(path).shape for path in paths]
-    return tuple(sorted(shape[1] for shape in shapes if shape == stored_shape(shape[1], ratio)))
+    return tuple(sorted(shape[1] for shape in shapes if shape == compute_stored_shape(shape[1], ratio)))
 
 
 def base_of(root: Path) -> Path:
@@ -210,13 +210,13 @@ def prepare(
         raise UserError(f"--size is {size}: pixels of the shorter side, at least 1.")
     if not 1 <= ratio < math.inf:
         raise UserError(f"--ratio is {ratio}: the longer side over the shorter, at least 1.")
-    shape = stored_shape(size, ratio)
+    shape = compute_stored_shape(size, ratio)
     if (root / PIXELS).is_file():
         return check_alone(root, name, options, shape, num_workers, tell)
     benchmark = call(lookup(DATASETS, name, "data set"), options, "data.options", root=root)
     path = usual_place(name, root, shape) if out is None else Path(out).expanduser()
     chunks = chunks_of(benchmark, base_of(root))
-    log = started(path, chunks, shape)
+    log = start_files(path, chunks, shape)
     fill(path, chunks, log, num_workers, tell)
     contents = {
         "format": FORMAT,
@@ -225,7 +225,7 @@ def prepare(
         "size": shape[1],
         "longer": shape[2],
         "notes": benchmark.notes,
-        "splits": described(benchmark, base_of(root)),
+        "splits": describe_splits(benchmark, base_of(root)),
     }
     bad_images = [reason for number in sorted(log) for reason in log[number]["bad"].values()]
     check_bad_images(bad_images, num_images(chunks) - len(bad_images), skip_bad_images)
@@ -244,13 +244,13 @@ def check_alone(
     """A store without its originals can be checked, not mended."""
     prepared = open_prepared(path)
     check_is_of(prepared, name, options, shape)
-    if broken_chunks(path, prepared.log, num_workers, tell):
+    if find_broken_chunks(path, prepared.log, num_workers, tell):
         raise UserError(f"the store {path} is damaged: its pixels do not fit their checksums; copy it again.")
     return prepared
 
 
-def started(path: Path, chunks: Sequence[Chunk], image_shape: tuple[int, int, int]) -> dict[int, dict[str, Any]]:
-    """Makes the files, or finds them; returns what is in the log of the chunks that need not be made again."""
+def start_files(path: Path, chunks: Sequence[Chunk], image_shape: tuple[int, int, int]) -> dict[int, dict[str, Any]]:
+    """Make the files, or find them; return what is in the log of the chunks that need not be made again."""
     shape = (num_images(chunks), *image_shape)
     sources = {chunk.number: chunk.source for chunk in chunks}
     try:
@@ -280,7 +280,7 @@ def fill(path: Path, chunks: Sequence[Chunk], log: dict[int, dict[str, Any]], nu
                 lines.flush()
                 num_done += len(record["sizes"])
                 tell("decoding", num_done, num_images(chunks))
-        broken = broken_chunks(path, log, num_workers, tell)
+        broken = find_broken_chunks(path, log, num_workers, tell)
         if not broken:
             return
         for number in broken:
@@ -333,8 +333,8 @@ def follow_parent() -> None:
     threading.Thread(target=end, daemon=True).start()
 
 
-def broken_chunks(path: Path, log: Mapping[int, Mapping[str, Any]], num_workers: int, tell: Progress) -> list[int]:
-    """The chunks whose pixels do not fit their checksums."""
+def find_broken_chunks(path: Path, log: Mapping[int, Mapping[str, Any]], num_workers: int, tell: Progress) -> list[int]:
+    """Find the chunks whose pixels do not fit their checksums."""
     array, num_done, broken = pixels_of(path), 0, []
 
     def fits(number: int) -> bool:
@@ -369,8 +369,8 @@ def split_lists(benchmark: Benchmark) -> dict[str, ImageList]:
     return lists if benchmark.selection is None else {**lists, "selection": benchmark.selection}
 
 
-def described(benchmark: Benchmark, base: Path) -> dict[str, Any]:
-    """The splits in JSON's words."""
+def describe_splits(benchmark: Benchmark, base: Path) -> dict[str, Any]:
+    """Describe the splits in JSON's words."""
     splits: dict[str, Any] = {
         split: {
             "class_names": list(images.class_names),
@@ -387,7 +387,7 @@ def described(benchmark: Benchmark, base: Path) -> dict[str, Any]:
 
 
 def benchmark_of(contents: Mapping[str, Any], base: Path) -> Benchmark:
-    """The opposite of `described`."""
+    """Make a benchmark of what `describe_splits` wrote."""
     lists = {split: image_list_of(values, base) for split, values in contents["splits"].items()}
     test: ImageList | QueryGallery = lists["test"]
     values = contents["splits"]["test"]

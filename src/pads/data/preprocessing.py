@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pads.config import Data, Network, lookup
 from pads.data.augment import AUGMENTATIONS, centre_crops, normalise, resample
-from pads.data.store import are_turned, kept_sizes
+from pads.data.store import are_turned, compute_kept_sizes
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ class Preprocessing:
         flips_B = None
         if self.flip:
             flips_B = torch.rand(len(sizes_B2), device=sizes_B2.device, generator=generator) < 0.5
-        turned_b, kept_b2 = are_turned(sizes_B2[own], pixels_bCHW.shape), kept_sizes(sizes_B2[own], pixels_bCHW.shape)
+        turned_b = are_turned(sizes_B2[own], pixels_bCHW.shape)
+        kept_b2 = compute_kept_sizes(sizes_B2[own], pixels_bCHW.shape)
         flips_b = None if flips_B is None else flips_B[own]
         cut_out = compile_once(cut_out_boxes) if self.compiled and pixels_bCHW.is_cuda else cut_out_boxes
         return cut_out(pixels_bCHW, boxes_B4[own], kept_b2, turned_b, flips_b, self.image_size, self.mean, self.std)
@@ -69,7 +70,7 @@ class Preprocessing:
 
     def cut_centres(self, pixels_BCHW: Tensor, sizes_B2: Tensor) -> Tensor:
         """Cut out the centres of the pictures, in bytes."""
-        turned_B, kept_B2 = are_turned(sizes_B2, pixels_BCHW.shape), kept_sizes(sizes_B2, pixels_BCHW.shape)
+        turned_B, kept_B2 = are_turned(sizes_B2, pixels_BCHW.shape), compute_kept_sizes(sizes_B2, pixels_BCHW.shape)
         return centre_crops(
             pixels_BCHW, sizes_B2, resize=self.resize, crop=self.image_size, kept_B2=kept_B2, turned_B=turned_B
         )

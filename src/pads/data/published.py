@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pads.data.benchmark import Benchmark, ImageList, counted, image_list
+from pads.data.benchmark import Benchmark, ImageList, count, image_list
 from pads.data.folder import files_below, visible_folders
 from pads.errors import UserError
 
@@ -53,8 +53,8 @@ def halves(classes: Sequence[tuple[str, Sequence[Path]]]) -> dict[str, ImageList
     return {"train": image_list(classes[:half]), "test": image_list(classes[half:])}
 
 
-def checked_benchmark(name: str, lists: Mapping[str, ImageList], published: Published, root: Path) -> Benchmark:
-    """What there is of the images in these lists, with notes on what is missing."""
+def check_benchmark(name: str, lists: Mapping[str, ImageList], published: Published, root: Path) -> Benchmark:
+    """Return what there is of the images in these lists, with notes on what is missing."""
     train, test = (images.subset(are_there(images.paths)) for images in (lists["train"], lists["test"]))
     found = {"train": (len(train), lists["train"].num_classes), "test": (len(test), lists["test"].num_classes)}
     return Benchmark(name, train, test, notes=check_counts(found, published, root))
@@ -81,13 +81,13 @@ def check_counts(found: Mapping[str, tuple[int, int]], published: Published, roo
     num_lacking = sum(max(number, 0) for number in num_missing.values())
     num_more = sum(max(-number, 0) for number in num_missing.values())
     notes = {
-        f"{counted(num_lacking, 'image is', 'images are')} missing": num_lacking,
-        f"{counted(num_more, 'image is', 'images are')} too many": num_more,
+        f"{count(num_lacking, 'image is', 'images are')} missing": num_lacking,
+        f"{count(num_more, 'image is', 'images are')} too many": num_more,
     }
     what = " and ".join(note for note, number in notes.items() if number)
     return (f"{what} in this copy of {published.title}, which has {num_all:,} ({shares}).",)
 
 
 def in_words(splits: Mapping[str, tuple[int, int]]) -> str:
-    each = ((split, counted(n, "image", "images"), counted(c, "class", "classes")) for split, (n, c) in splits.items())
+    each = ((split, count(n, "image", "images"), count(c, "class", "classes")) for split, (n, c) in splits.items())
     return ", ".join(f"{split} {images} of {classes}" for split, images, classes in each)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pads.config import Config, Data
-from pads.data.benchmark import Benchmark, ImageList, QueryGallery, counted, listed
+from pads.data.benchmark import Benchmark, ImageList, QueryGallery, count, list_few
 from pads.data.preprocessing import Preprocessing
 from pads.data.splits import Roles, split_roles
 from pads.data.store import ImageStore
@@ -70,7 +70,7 @@ class View:
     def num_classes(self) -> int:
         return len(self.labels_N.unique())
 
-    def stored_batches(self, picked_MB: Tensor, own: slice = slice(None)) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def read_batches(self, picked_MB: Tensor, own: slice = slice(None)) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield the pixels of the own part of each batch, sizes and labels of all of it; not augmented yet.
 
         One batch ahead if the pixels are not on the device.
@@ -246,6 +246,6 @@ def drop_singletons(store: ImageStore, watch: Watch) -> np.ndarray:
         raise UserError("the images that cannot be read leave no class with two images: mend or replace them.")
     if (sizes_C == 1).any():
         names = [store.images.class_names[label] for label in np.flatnonzero(sizes_C == 1)]
-        what = counted(len(names), "class that they leave", "classes that they leave")
-        watch("note", 0, {"notes": (f"Left out {what} with a single image: {listed(names)}.",)})
+        what = count(len(names), "class that they leave", "classes that they leave")
+        watch("note", 0, {"notes": (f"Left out {what} with a single image: {list_few(names)}.",)})
     return np.flatnonzero(sizes_C[store.images.labels] > 1)

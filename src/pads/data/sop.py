@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from pads.data.benchmark import Benchmark, ImageList
-from pads.data.published import Published, checked_benchmark, dataset_folder
+from pads.data.published import Published, check_benchmark, dataset_folder
 from pads.errors import UserError
 
 COLUMNS = ["image_id", "class_id", "super_class_id", "path"]
@@ -26,12 +26,12 @@ def sop(root: str | Path | None = None) -> Benchmark:
 def read(root: str | Path | None, published: Published) -> Benchmark:
     root = dataset_folder(root, published)
     inner = root / "Stanford_Online_Products"
-    lists = {split: listed_images(inner if inner.is_dir() else root, split, published) for split in ("train", "test")}
-    return checked_benchmark("sop", lists, published, root)
+    lists = {split: read_list(inner if inner.is_dir() else root, split, published) for split in ("train", "test")}
+    return check_benchmark("sop", lists, published, root)
 
 
-def listed_images(root: Path, split: str, published: Published) -> ImageList:
-    """What Ebay_train.txt or Ebay_test.txt lists, classes in the order of their numbers."""
+def read_list(root: Path, split: str, published: Published) -> ImageList:
+    """Read what Ebay_train.txt or Ebay_test.txt lists, classes in the order of their numbers."""
     path = root / f"Ebay_{split}.txt"
     if not path.is_file():
         raise UserError(f"there is no {path}; --data takes {published.layout}.")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pads.data.benchmark import counted
+from pads.data.benchmark import count
 from pads.errors import UserError
 
 REWARD_SPLITS = ("per class", "by class")
@@ -68,7 +68,7 @@ def split_roles(
             reward_split = "by class"
             notes += (
                 f"The reward split holds out whole classes: {reward_share:.0%} of the images per class would leave "
-                f"{counted(num_small, 'class', 'classes')} with fewer than two images on one side.",
+                f"{count(num_small, 'class', 'classes')} with fewer than two images on one side.",
             )
     if reward_split == "by class":
         is_reward_N = np.isin(labels_N, pick_classes(classes_C, reward_share, MIN_CLASSES, reward_pick, rng))
@@ -127,6 +127,6 @@ def check_num_classes(num_classes: int, selection_share: float, reward_share: fl
     roles = ["training"] + ["selection"] * (selection_share > 0) + ["the reward split"] * (reward_share > 0)
     if num_classes < MIN_CLASSES * len(roles):
         raise UserError(
-            f"there {'is' if num_classes == 1 else 'are'} {counted(num_classes, 'class', 'classes')} to train on, but "
+            f"there {'is' if num_classes == 1 else 'are'} {count(num_classes, 'class', 'classes')} to train on, but "
             f"{' and '.join(roles)} need two each: add classes, or set data.selection_share or data.reward_share to 0."
         )

@@ -25,7 +25,7 @@ import torch
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from pads.data.benchmark import ImageList, counted, listed
+from pads.data.benchmark import ImageList, count, list_few
 from pads.errors import UserError
 from pads.runtime.team import Team
 
@@ -138,7 +138,7 @@ def load_store(
     progress: Callable[[int, int], None] | None = None,
 ) -> ImageStore:
     """Decode all images with threads (Pillow works outside Python's lock); progress is told (done, all)."""
-    shape = stored_shape(size, ratio)
+    shape = compute_stored_shape(size, ratio)
     check_memory(len(images) * math.prod(shape))
     pixels_N3SL = np.empty((len(images), *shape), dtype=np.uint8)
     sizes_N2 = np.zeros((len(images), 2), dtype=np.int64)
@@ -284,8 +284,8 @@ def check_memory(num_bytes: int) -> None:
 def check_bad_images(bad_images: Sequence[str], num_good: int, skip_bad_images: bool) -> None:
     if not bad_images:
         return
-    num_all = counted(len(bad_images) + num_good, "image", "images")
-    what = f"{len(bad_images):,} of {num_all} cannot be used: {listed(bad_images)}"
+    num_all = count(len(bad_images) + num_good, "image", "images")
+    what = f"{len(bad_images):,} of {num_all} cannot be used: {list_few(bad_images)}"
     if not skip_bad_images:
         raise UserError(f"{what}; mend or remove them, or go on without them with --skip-bad-images.")
     if not num_good:
@@ -309,8 +309,8 @@ def reason(error: Exception) -> str:
     return (str(error) or type(error).__name__).partition("\n")[0].rstrip(".")
 
 
-def stored_shape(size: int, ratio: float = 1.0) -> tuple[int, int, int]:
-    """Channels, shorter and longer side of what is kept of an image."""
+def compute_stored_shape(size: int, ratio: float = 1.0) -> tuple[int, int, int]:
+    """Return channels, shorter and longer side of what is kept of an image."""
     return (3, size, round(size * ratio))
 
 
@@ -319,8 +319,8 @@ def are_turned(sizes_N2: Tensor, shape: Sequence[int]) -> Tensor | None:
     return None if shape[-1] == shape[-2] else sizes_N2[:, 1] > sizes_N2[:, 0]
 
 
-def kept_sizes(sizes_N2: Tensor, shape: Sequence[int]) -> Tensor:
-    """Rows and columns that pictures of these widths and heights take of a store of this shape."""
+def compute_kept_sizes(sizes_N2: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return rows and columns that pictures of these widths and heights take of a store of this shape."""
     turned_N = are_turned(sizes_N2, shape)
     lying_N2 = sizes_N2.flip(1) if turned_N is None else torch.where(turned_N[:, None], sizes_N2, sizes_N2.flip(1))
     return torch.stack([lying_N2[:, 0].clamp(max=shape[-2]), lying_N2[:, 1].clamp(max=shape[-1])], dim=1)
@@ -330,7 +330,7 @@ def read_stored(
     source: Source, size: int, ratio: float = 1.0, box: Box | None = None
 ) -> tuple[np.ndarray, tuple[int, int]]:
     """One image exactly as the store keeps it, with the width and height of the original."""
-    image, original = open_picture(source, box, min_side=2 * stored_shape(size, ratio)[2])
+    image, original = open_picture(source, box, min_side=2 * compute_stored_shape(size, ratio)[2])
     return squeeze(image, size, ratio, original), original
 
 
@@ -342,10 +342,10 @@ def decode(source: Source, box: Box | None = None) -> Image.Image:
 def squeeze(image: Image.Image, size: int, ratio: float = 1.0, original: tuple[int, int] | None = None) -> np.ndarray:
     """The whole picture in the shape of the store, whatever its proportions: (3, size, size * ratio) uint8.
 
-    original: its width and height, of which a draft has fewer; `are_turned` and `kept_sizes` judge by them.
+    original: its width and height, of which a draft has fewer; `are_turned` and `compute_kept_sizes` judge by them.
     """
-    shape, sizes_12 = stored_shape(size, ratio), torch.tensor([original or image.size])
-    rows, columns = kept_sizes(sizes_12, shape)[0].tolist()
+    shape, sizes_12 = compute_stored_shape(size, ratio), torch.tensor([original or image.size])
+    rows, columns = compute_kept_sizes(sizes_12, shape)[0].tolist()
     turned_1 = are_turned(sizes_12, shape)
     is_turned = turned_1 is not None and bool(turned_1)
     lying = image.transpose(Image.Transpose.TRANSPOSE) if is_turned else image

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pads.data.benchmark import Benchmark, ImageList, QueryGallery, classes_with_two, counted, listed, overlap_notes
+from pads.data.benchmark import Benchmark, ImageList, QueryGallery, classes_with_two, count, list_few, overlap_notes
 from pads.errors import UserError
 
 REQUIRED = ("label", "split", "path")
@@ -76,7 +76,7 @@ def csv_file(root: str | Path | None, file: str | None) -> Path:
     if not found:
         raise UserError(f"there is no CSV in {root}; give the file itself: --data FILE.csv.")
     if len(found) > 1:
-        names = listed(path.name for path in found)
+        names = list_few(path.name for path in found)
         raise UserError(f"there are {len(found)} CSVs in {root} ({names}); give the file itself: --data FILE.csv.")
     return found[0]
 
@@ -87,18 +87,18 @@ def read_rows(path: Path) -> tuple[list[str], list[Row]]:
         with path.open(newline="", encoding="utf-8-sig") as lines:  # spreadsheets put a byte order mark first
             reader = csv.reader(lines)
             columns = [column.strip() for column in next(reader, [])]
-            rows = [Row(reader.line_num, named(columns, values)) for values in reader if any(values)]
+            rows = [Row(reader.line_num, name_values(columns, values)) for values in reader if any(values)]
     except (UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path} cannot be read as a CSV in UTF-8 ({error}); save it as one.") from error
     missing = [column for column in REQUIRED if column not in columns]
     if missing:
-        needed = counted(len(missing), "column", "columns")
+        needed = count(len(missing), "column", "columns")
         raise UserError(f"{path} lacks {needed}: {', '.join(missing)}; it has: {', '.join(columns) or 'none'}.")
     return columns, rows
 
 
-def named(columns: Sequence[str], values: Sequence[str]) -> dict[str, str]:
-    """A row by its columns; those that a short row does not reach are empty."""
+def name_values(columns: Sequence[str], values: Sequence[str]) -> dict[str, str]:
+    """Return a row by its columns; those that a short row does not reach are empty."""
     return {column: value.strip() for column, value in zip_longest(columns, values, fillvalue="") if column}
 
 
@@ -106,7 +106,7 @@ def check_rows(path: Path, columns: Sequence[str], rows: Sequence[Row]) -> None:
     """Everything that can be wrong with single rows, and the splits that a run cannot do without."""
     refuse(path, [row for row in rows if not row["label"]], "without a label", "fill in the label column")
     unknown = [row for row in rows if row["split"] not in SPLITS]
-    values = listed(sorted({repr(row["split"]) for row in unknown}))
+    values = list_few(sorted({repr(row["split"]) for row in unknown}))
     refuse(path, unknown, f"with an unknown split ({values})", "write train, val, test or validation")
     num_rows = Counter(row["split"] for row in rows)
     if not num_rows["train"]:
@@ -119,7 +119,7 @@ def check_rows(path: Path, columns: Sequence[str], rows: Sequence[Row]) -> None:
             "the test split; rename validation to val if these rows are to select the epoch."
         )
     lost = [row for row in rows if not row["path"] or not (path.parent / row["path"]).is_file()]
-    files = listed(row["path"] or "(no path)" for row in lost)
+    files = list_few(row["path"] or "(no path)" for row in lost)
     refuse(path, lost, f"whose file is missing ({files})", f"write paths relative to {path.parent}")
     if any(column in columns for column in TEST_COLUMNS):
         bad = [row for row in rows if is_test(row) and any(row[name].lower() not in BOOLEANS for name in TEST_COLUMNS)]
@@ -133,8 +133,8 @@ def check_rows(path: Path, columns: Sequence[str], rows: Sequence[Row]) -> None:
 
 def refuse(path: Path, rows: Sequence[Row], what: str, remedy: str) -> None:
     if rows:
-        lines = ("line " if len(rows) == 1 else "lines ") + listed(row.line for row in rows)
-        raise UserError(f"{path} has {counted(len(rows), 'row', 'rows')} {what}, on {lines}: {remedy}.")
+        lines = ("line " if len(rows) == 1 else "lines ") + list_few(row.line for row in rows)
+        raise UserError(f"{path} has {count(len(rows), 'row', 'rows')} {what}, on {lines}: {remedy}.")
 
 
 def is_test(row: Row) -> bool:
@@ -162,7 +162,7 @@ def leave_one_out(
     """The images of classes with at least two of them, of which there must be two."""
     images, notes = classes_with_two(images_of(path, rows), skip_small_classes, f"{where} of {path}")
     if images.num_classes < 2:
-        num_classes = counted(images.num_classes, "class", "classes")
+        num_classes = count(images.num_classes, "class", "classes")
         raise UserError(f"{where} of {path} has {num_classes} with at least two images; it needs two such classes.")
     return images, notes
 
@@ -175,7 +175,7 @@ def test_split(
     used = [row for row in rows if is_true(row, "is_query") or is_true(row, "is_gallery")]
     notes: tuple[str, ...] = ()
     if len(used) < len(rows):
-        unused = counted(len(rows) - len(used), "test row", "test rows")
+        unused = count(len(rows) - len(used), "test row", "test rows")
         notes += (f"Left out {unused} marked neither query nor gallery.",)
     if all(is_true(row, "is_query") and is_true(row, "is_gallery") for row in used):
         images, small_notes = leave_one_out(path, used, "the test split", skip_small_classes)
@@ -191,7 +191,7 @@ def check_queries(path: Path, rows: Sequence[Row]) -> None:
         raise UserError(f"{path} has no test row with is_query true, so nothing would be searched for.")
     in_gallery = Counter(row["label"] for row in rows if is_true(row, "is_gallery"))
     alone = [row for row in rows if is_true(row, "is_query") and in_gallery[row["label"]] <= is_true(row, "is_gallery")]
-    labels = listed(dict.fromkeys(row["label"] for row in alone))
+    labels = list_few(dict.fromkeys(row["label"] for row in alone))
     what = f"asking for a label without another image in the gallery (label {labels})"
     refuse(path, alone, what, "add images of these labels with is_gallery true, or set is_query to false")
 

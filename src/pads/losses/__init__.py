@@ -14,7 +14,7 @@ from pads.config import Part, build, unknown
 from pads.losses.margin import MarginLoss
 from pads.losses.triplet import TripletLoss
 from pads.pml.losses import pml_loss
-from pads.pml.names import is_theirs, meant
+from pads.pml.names import is_theirs, suggest_names
 from pads.pml.tuples import Tuples
 
 LOSSES: dict[str, Callable[..., nn.Module]] = {"triplet": TripletLoss, "margin": MarginLoss}
@@ -26,7 +26,7 @@ def build_loss(part: Part, **given: Any) -> nn.Module:
     if is_theirs(part):
         return pml_loss(part, **given)
     if part.name not in LOSSES:
-        raise unknown("loss", part.name, [*LOSSES, *meant(part.name, "losses")])
+        raise unknown("loss", part.name, [*LOSSES, *suggest_names(part.name, "losses")])
     return build(LOSSES, part, "loss", **given)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pads.errors import UserError
 from pads.metrics.clustering import AT_HAND, class_ids, nmi_from, start_draws
-from pads.metrics.neighbours import marked, nearest_neighbours
+from pads.metrics.neighbours import find_marked, nearest_neighbours
 from pads.metrics.retrieval import map_at_r, r_precision, recall_at
 from pads.metrics.spread import inter_class_distance, intra_class_distance
 from pads.runtime.graphs import Replayed
@@ -88,8 +88,8 @@ def compute_metrics(
             f"not {tuple(embeddings_ND.shape)} and {tuple(labels_N.shape)}"
         )
     embeddings_ND, classes_N = embeddings_ND.float(), class_ids(labels_N)
-    queries_Q = marked(is_query_N, embeddings_ND, "query")
-    num_relevant_Q = _num_relevant(classes_N, marked(is_gallery_N, embeddings_ND, "gallery"))[queries_Q]
+    queries_Q = find_marked(is_query_N, embeddings_ND, "query")
+    num_relevant_Q = _num_relevant(classes_N, find_marked(is_gallery_N, embeddings_ND, "gallery"))[queries_Q]
     # Without flags, the only wait for the device before the end.
     num_broken, last_class, max_relevant = torch.stack(
         [(~embeddings_ND.isfinite()).any(1).sum(), classes_N.max(), num_relevant_Q.amax()]
@@ -106,7 +106,7 @@ def compute_metrics(
         draws_CRL = start_draws(last_class + 1, range(seed, seed + num_restarts), embeddings_ND.device)
     # What a GPU does here for few images is launching; where nothing waits for the host, it launches all at once.
     is_small = is_query_N is None and is_gallery_N is None and len(embeddings_ND) ** 2 <= AT_HAND
-    measure = _measured_at_once if is_small and all(METRICS[f] is OUR_OWN.get(f) for f in families) else _measured
+    measure = _measure_at_once if is_small and all(METRICS[f] is OUR_OWN.get(f) for f in families) else _measure
     values_M = measure(
         embeddings_ND,
         classes_N,
@@ -124,7 +124,7 @@ def compute_metrics(
     return dict(zip(asked, values_M.tolist(), strict=True))
 
 
-def _measured(
+def _measure(
     embeddings_ND: Tensor,
     classes_N: Tensor,
     num_relevant_Q: Tensor,
@@ -139,13 +139,13 @@ def _measured(
     is_query_N: Tensor | None,
     is_gallery_N: Tensor | None,
 ) -> Tensor:
-    """The values of the metrics asked for."""
+    """Compute the metrics asked for."""
     matches_QK = torch.empty(len(num_relevant_Q), 0, dtype=torch.bool, device=classes_N.device)
     if num_neighbours:
         neighbours_QK = nearest_neighbours(
             embeddings_ND, num_neighbours, is_query_N=is_query_N, is_gallery_N=is_gallery_N
         )
-        matches_QK = classes_N[neighbours_QK] == classes_N[marked(is_query_N, embeddings_ND, "query"), None]
+        matches_QK = classes_N[neighbours_QK] == classes_N[find_marked(is_query_N, embeddings_ND, "query"), None]
     evaluated = Evaluated(
         embeddings_ND, classes_N, num_classes, matches_QK, num_relevant_Q, max_relevant, seed, num_restarts, draws_CRL
     )
@@ -153,7 +153,7 @@ def _measured(
     return torch.stack([torch.as_tensor(value, dtype=torch.float32, device=classes_N.device) for value in values])
 
 
-_measured_at_once = Replayed(_measured)
+_measure_at_once = Replayed(_measure)
 
 
 def check_metric_names(names: Sequence[str]) -> dict[str, tuple[str, int | None]]:

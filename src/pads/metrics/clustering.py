@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pads.errors import UserError
 from pads.metrics.neighbours import full_precision, nearest
 from pads.runtime.graphs import Replayed
 
@@ -22,31 +21,8 @@ AT_HAND = 2**22
 """Images x images up to which the distances between all of them are computed beforehand: 2,048 images, 32 megabytes."""
 
 
-def nmi(
-    embeddings_ND: Tensor, labels_N: Tensor, *, seed: int = 0, num_restarts: int = 3, num_clusters: int | None = None
-) -> Tensor:
-    """NMI of the labels with k-means, averaged over restarts; as many clusters as classes unless told."""
-    if num_clusters is None:
-        num_clusters = int(class_ids(labels_N).max()) + 1
-    check_clusters(embeddings_ND, num_clusters)
-    draws_CRL = start_draws(num_clusters, range(seed, seed + num_restarts), embeddings_ND.device)
-    return nmi_from(embeddings_ND.float(), labels_N, draws_CRL)
-
-
-def k_means(embeddings_ND: Tensor, num_clusters: int, *, seed: int, num_iterations: int = 25) -> Tensor:
-    """Assignments_N by Lloyd's algorithm from greedy k-means++ starts; the same for the same seed on one device."""
-    return k_means_restarts(embeddings_ND, num_clusters, seeds=[seed], num_iterations=num_iterations)[0]
-
-
-def k_means_restarts(
-    embeddings_ND: Tensor, num_clusters: int, *, seeds: Sequence[int], num_iterations: int = 25
-) -> Tensor:
-    """Assignments_RN of one k-means per seed; their starts are drawn side by side, which costs little more than one."""
-    check_clusters(embeddings_ND, num_clusters)
-    return _assignments(embeddings_ND.float(), start_draws(num_clusters, seeds, embeddings_ND.device), num_iterations)
-
-
-def _assignments(embeddings_ND: Tensor, draws_CRL: Tensor, num_iterations: int = 25) -> Tensor:
+def k_means(embeddings_ND: Tensor, draws_CRL: Tensor, num_iterations: int = 25) -> Tensor:
+    """Return assignments_RN by Lloyd's algorithm from greedy k-means++ starts, whose random numbers are `start_draws`."""
     with full_precision(embeddings_ND.device.type):
         starts_RC = _starts(embeddings_ND, draws_CRL)
         if embeddings_ND.is_cuda and starts_RC.numel() * len(embeddings_ND) <= SIDE_BY_SIDE:
@@ -55,17 +31,12 @@ def _assignments(embeddings_ND: Tensor, draws_CRL: Tensor, num_iterations: int =
 
 
 def _nmi(embeddings_ND: Tensor, labels_N: Tensor, draws_CRL: Tensor) -> Tensor:
-    assignments_RN = _assignments(embeddings_ND, draws_CRL)
+    assignments_RN = k_means(embeddings_ND, draws_CRL)
     return normalised_mutual_information(assignments_RN, labels_N.expand_as(assignments_RN)).mean()
 
 
 # thousands of small kernels: on a GPU, launching them one by one costs ten times as much as running them
 nmi_from = Replayed(_nmi)
-
-
-def check_clusters(embeddings_ND: Tensor, num_clusters: int) -> None:
-    if not 1 <= num_clusters <= len(embeddings_ND):
-        raise UserError(f"{num_clusters} clusters of {len(embeddings_ND)} images; ask for 1 to {len(embeddings_ND)}")
 
 
 def start_draws(num_clusters: int, seeds: Sequence[int], device: torch.device) -> Tensor:

@@ -31,8 +31,8 @@ def nearest_neighbours(
     Without flags every image is query and gallery. k is capped at what every query can find. `chunk_size` is the number
     of queries at once; unless told, a chunk's scores take 8 MB on a CPU, where they stay in the cache, else 512 MB.
     """
-    queries_Q = marked(is_query_N, embeddings_ND, "query")
-    gallery_G = marked(is_gallery_N, embeddings_ND, "gallery")
+    queries_Q = find_marked(is_query_N, embeddings_ND, "query")
+    gallery_G = find_marked(is_gallery_N, embeddings_ND, "gallery")
     own_N = torch.full((len(embeddings_ND),), -1, device=embeddings_ND.device)
     own_N[gallery_G] = torch.arange(len(gallery_G), device=embeddings_ND.device)
     own_Q = own_N[queries_Q]
@@ -118,8 +118,8 @@ def full_precision(device_type: str) -> Iterator[None]:
             setting.fp32_precision = precision
 
 
-def marked(flags_N: Tensor | None, embeddings_ND: Tensor, role: str) -> Tensor:
-    """Indices of the images that have a role: those flagged, or all without flags."""
+def find_marked(flags_N: Tensor | None, embeddings_ND: Tensor, role: str) -> Tensor:
+    """Return the indices of the images that have a role: those flagged, or all without flags."""
     if flags_N is None:
         return torch.arange(len(embeddings_ND), device=embeddings_ND.device)
     if flags_N.dtype != torch.bool or flags_N.shape != embeddings_ND.shape[:1]:

@@ -33,8 +33,8 @@ def is_theirs(part: Part) -> bool:
     return part.name.startswith(PREFIX)
 
 
-def meant(name: str, family: str) -> list[str]:
-    """The names to suggest for one that may be theirs without the prefix."""
+def suggest_names(name: str, family: str) -> list[str]:
+    """Return the names to suggest for one that may be theirs without the prefix."""
     try:
         return list(their_parts(family)) if name[:1].isupper() else []
     except UserError:  # it is not installed

@@ -20,7 +20,7 @@ from typing import Any
 
 from pads.config import Config, lookup
 from pads.data.loading import find_training_classes
-from pads.data.store import stored_shape
+from pads.data.store import compute_stored_shape
 from pads.errors import UserError
 from pads.model import Model, fingerprint, load
 from pads.publish.export_card import model_card
@@ -110,7 +110,7 @@ def write_format(model: Model, name: str, path: Path, about: dict[str, str]) -> 
 def preprocessing_of(model: Model) -> dict[str, Any]:
     """What has to be done to a picture, in order, and which of it the graphs of ONNX and torch.export do."""
     preprocessing, dim = model.preprocessing, model.config.network.embedding_dim
-    _, shorter, longer = stored_shape(preprocessing.store_size, preprocessing.store_ratio)
+    _, shorter, longer = compute_stored_shape(preprocessing.store_size, preprocessing.store_ratio)
     length = "unit length" if model.network.normalise else "any length"
     laid = (
         "" if longer == shorter else "; one that is taller than wide is transposed first, so that it lies on its side"

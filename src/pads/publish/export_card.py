@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pads.data.benchmark import counted
-from pads.data.store import stored_shape
+from pads.data.benchmark import count
+from pads.data.store import compute_stored_shape
 from pads.model import Model
 from pads.publish.card import LICENCE, how_good, how_made, limits
 from pads.publish.formats import FORMATS
@@ -33,7 +33,7 @@ def summary(model: Model, labels: Sequence[str] | None) -> str:
     config = model.config
     num_weights = sum(weights.numel() for weights in model.network.parameters())
     length = "unit length" if config.network.normalise else "any length"
-    classes = "" if labels is None else f" Trained on {counted(len(labels), 'class', 'classes')} (`labels.json`)."
+    classes = "" if labels is None else f" Trained on {count(len(labels), 'class', 'classes')} (`labels.json`)."
     return (
         f"`{config.network.backbone}` with {num_weights:,} weights; {config.data.image_size} x {config.data.image_size} pixels in, "
         f"{config.network.embedding_dim} numbers of {length} out. Made with pads (policy-adapted sampling for visual "
@@ -51,7 +51,7 @@ def files(exported: Mapping[str, Any]) -> str:
 
 
 def usage(exported: Mapping[str, Any], model: Model) -> str:
-    _, shorter, longer = stored_shape(model.preprocessing.store_size, model.preprocessing.store_ratio)
+    _, shorter, longer = compute_stored_shape(model.preprocessing.store_size, model.preprocessing.store_ratio)
     snippets = [USAGE[name] for name in USAGE if name in exported["formats"]]
     if exported["formats"].keys() & {"onnx", "torch-export"}:
         snippets.insert(0, READING.format(shorter=shorter, longer=longer))

@@ -26,7 +26,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pads.data.store import stored_shape
+from pads.data.store import compute_stored_shape
 from pads.errors import UserError, missing_extra
 from pads.model import Model, save_file
 
@@ -182,7 +182,7 @@ def original(model: Model, pixels_BSLC: Tensor, sizes_B2: Tensor) -> Tensor:
 def make_up_images(model: Model, num: int) -> tuple[Tensor, Tensor]:
     """Make patches of colour with noise, of several proportions."""
     rng = np.random.default_rng(num)
-    _, shorter, longer = stored_shape(model.preprocessing.store_size, model.preprocessing.store_ratio)
+    _, shorter, longer = compute_stored_shape(model.preprocessing.store_size, model.preprocessing.store_ratio)
     pictures = []
     for _ in range(num):
         patches = Image.fromarray(rng.integers(0, 256, (5, 5, 3), dtype=np.uint8))

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from pads.config import AutoConfig, Config, known_settings, to_dict
-from pads.data.benchmark import counted
+from pads.config import AutoConfig, Config, drop_auto, to_dict
+from pads.data.benchmark import count
 from pads.recipes import RECIPES
 from pads.reports.groups import Group, alike, flat
 
@@ -80,7 +80,7 @@ def about(config: Config, splits: Mapping[str, Mapping[str, int]] | None) -> lis
     if splits:
         sizes = [f"{role} {size['images']:,} of {size['classes']:,}" for role, size in splits.items() if size["images"]]
         images += f" (images of classes: {', '.join(sizes)})"
-    epochs = counted(config.num_epochs, "epoch", "epochs")
+    epochs = count(config.num_epochs, "epoch", "epochs")
     batch = f"{config.data.classes_per_batch} classes × {config.data.samples_per_class} images"
     return [
         ("images", images),
@@ -100,7 +100,7 @@ def changes_of(config: Config) -> list[str]:
         return []
     recipe = RECIPES[config.recipe]()
     chosen = recipe.auto if isinstance(recipe, AutoConfig) else frozenset()
-    before, own = (dict(flat(to_dict(alike(each)))) for each in (known_settings(recipe), config))
+    before, own = (dict(flat(to_dict(alike(each)))) for each in (drop_auto(recipe), config))
     passed_over = ("recipe", "data.root", "data.store_on", "network.weights", "test_curve_every", "checkpoint_every")
     changed = [key for key in own if before.get(key) != own[key]]
     # what the recipe left to the run was not changed

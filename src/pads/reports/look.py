@@ -22,7 +22,7 @@ from pads.reports.projection import project
 from pads.reports.thumbnails import SIZES, thumbnails
 from pads.runs import RunFolder
 from pads.runs.watch import nobody
-from pads.runtime.precision import fixed_threads, float32_rounding
+from pads.runtime.precision import float32_rounding, use_threads
 
 MOST_SHOWN = 6_000
 """Images with a thumbnail and a place on the map; all of CUB200-2011's test split (5,924)."""
@@ -69,7 +69,7 @@ class Look:
 def look_at(run: RunFolder, *, map_method: str = "auto", classes: Sequence[str] = ()) -> Look:
     """Embeds the test split with the network that the run selected."""
     model = load(run)
-    with fixed_threads(model.config.threads), float32_rounding(model.config.precision):  # as in training: the same bits
+    with use_threads(model.config.threads), float32_rounding(model.config.precision):  # as in training: the same bits
         device = next(model.network.parameters()).device
         view = load_test_view(
             replace(model.config, compiled=False), device, nobody

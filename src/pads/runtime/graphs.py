@@ -41,13 +41,13 @@ class CapturedStep:
             torch.cuda.current_stream().wait_stream(self.stream)
             return self.output
         if self.graph is None:
-            self.graph = self.captured(inputs)
+            self.graph = self.capture(inputs)
         for static, given in zip(self.inputs, inputs, strict=True):
             static.copy_(given)
         self.graph.replay()
         return self.output
 
-    def captured(self, inputs: tuple[Tensor, ...]) -> torch.cuda.CUDAGraph:
+    def capture(self, inputs: tuple[Tensor, ...]) -> torch.cuda.CUDAGraph:
         self.inputs = tuple(tensor.clone() for tensor in inputs)
         graph = torch.cuda.CUDAGraph()
         if self.generator is not None:

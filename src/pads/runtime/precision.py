@@ -14,7 +14,7 @@ PRECISIONS = ("float32", "tf32", "bfloat16")
 
 @contextmanager
 def float32_rounding(precision: str) -> Iterator[None]:
-    """float32 as it is, or with TF32 inside matrix products and convolutions on GPUs that have it."""
+    """Compute in float32 as it is, or with TF32 inside matrix products and convolutions on GPUs that have it."""
     if precision not in PRECISIONS:
         raise UserError(f"precision is {precision!r}: choose one of {', '.join(map(repr, PRECISIONS))}.")
     before, rounds = torch.get_float32_matmul_precision(), precision != "float32"
@@ -27,8 +27,8 @@ def float32_rounding(precision: str) -> Iterator[None]:
 
 
 @contextmanager
-def fixed_threads(threads: int | None) -> Iterator[None]:
-    """This many threads, or as many as there are."""
+def use_threads(threads: int | None) -> Iterator[None]:
+    """Compute with this many threads, or with as many as there are."""
     before = torch.get_num_threads()
     if threads:
         torch.set_num_threads(threads)

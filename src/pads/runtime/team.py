@@ -60,12 +60,12 @@ class Team:
 
     # -- the training step ---------------------------------------------------------------------------------------------
 
-    def gathered(self, own_bD: Tensor) -> Tensor:
-        """The rows of all processes in their order; gradients flow back into the own ones."""
+    def gather(self, own_bD: Tensor) -> Tensor:
+        """Return the rows of all processes in their order; gradients flow back into the own ones."""
         if self.size == 1:
             return own_bD
         parts = [torch.empty_like(own_bD) for _ in range(self.size)]
-        with answered():
+        with expect_answers():
             dist.all_gather(parts, own_bD.detach().contiguous())
         parts[self.rank] = own_bD
         return torch.cat(parts)
@@ -80,7 +80,7 @@ class Team:
             gradient.mul_(self.leads)
         gradients = of_network + of_loss
         flat = torch.cat([gradient.flatten() for gradient in gradients])
-        with answered():
+        with expect_answers():
             dist.all_reduce(flat)
         for gradient, summed in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
             gradient.copy_(summed.view_as(gradient))
@@ -90,7 +90,7 @@ class Team:
         if self.size == 1:
             return flag
         flags = torch.tensor([int(flag)])
-        with answered():
+        with expect_answers():
             dist.all_reduce(flags, dist.ReduceOp.MAX)
         return bool(flags.item())
 
@@ -122,14 +122,14 @@ class Team:
         if self.size == 1:
             return function()
         said = [function()] if self.leads else [None]
-        with answered():
+        with expect_answers():
             dist.broadcast_object_list(said, src=0, group=self.patient)
         return said[0]  # type: ignore[return-value]
 
     def match(self, *modules: nn.Module) -> None:
         """Weights and buffers as the first process has them."""
         if self.size > 1:
-            with torch.no_grad(), answered():
+            with torch.no_grad(), expect_answers():
                 for module in modules:
                     for tensor in (*module.parameters(), *module.buffers()):
                         dist.broadcast(tensor.data, src=0)
@@ -141,7 +141,7 @@ class Team:
     def _rows_on_first(self, own: Tensor) -> Tensor:
         counts = torch.zeros(self.size, dtype=torch.int64, device=own.device)
         counts[self.rank] = len(own)
-        with answered():
+        with expect_answers():
             dist.all_reduce(counts)
             longest = own.new_zeros(int(counts.max()), *own.shape[1:])
             longest[: len(own)] = own
@@ -153,7 +153,7 @@ class Team:
         """What the first process of this machine makes, for all on it; it must be possible to send it."""
         made = [make() if self.local_rank == 0 else None]
         everyones: list[list[T]] = [[] for _ in range(self.size)]
-        with answered():
+        with expect_answers():
             dist.all_gather_object(everyones, made, group=self.patient)
         return everyones[self.rank - self.local_rank][0]
 
@@ -162,8 +162,8 @@ ALONE = Team()
 
 
 @contextlib.contextmanager
-def joined() -> Iterator[Team]:
-    """The processes that torchrun started, connected; without it, one process alone."""
+def join_team() -> Iterator[Team]:
+    """Connect the processes that torchrun started; without it, one process is alone."""
     if num_processes() == 1:
         yield ALONE
         return
@@ -186,8 +186,8 @@ def num_processes() -> int:
 
 
 @contextlib.contextmanager
-def answered() -> Iterator[None]:
-    """Around an exchange: torch says in many ways that somebody does not take part any more."""
+def expect_answers() -> Iterator[None]:
+    """Raise `Deserted` where an exchange fails: torch says in many ways that somebody does not take part any more."""
     try:
         yield
     except RuntimeError as error:
@@ -223,10 +223,10 @@ class LedCurriculum:
         return self.curriculum.metrics
 
     def advance(self, metrics: Mapping[str, Any], progress: float) -> dict[str, Any]:
-        def advanced() -> tuple[dict[str, Any], dict[str, Any]]:
+        def advance_and_tell() -> tuple[dict[str, Any], dict[str, Any]]:
             return self.curriculum.advance(metrics, progress), self.curriculum.state_dict()
 
-        adjustment, state = self.team.lead(advanced)
+        adjustment, state = self.team.lead(advance_and_tell)
         if not self.team.leads:
             self.curriculum.load_state_dict(state)
         return adjustment
@@ -243,14 +243,14 @@ class LedCurriculum:
 
 def share_batch_norms(modules: Iterable[nn.Module]) -> None:
     """Batch norms that learn their statistics take them from the images of all processes."""
-    forward = torch.compiler.disable(shared_batch_norm)  # a compiled network leaves the exchange to torch
+    forward = torch.compiler.disable(apply_shared_batch_norm)  # a compiled network leaves the exchange to torch
     for module in modules:
         if type(module) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
             module.forward = partial(forward, module)
 
 
-def shared_batch_norm(norm: nn.BatchNorm2d, own: Tensor) -> Tensor:
-    """What `norm` would make of the whole batch, for the own part of it."""
+def apply_shared_batch_norm(norm: nn.BatchNorm2d, own: Tensor) -> Tensor:
+    """Normalise the own part as `norm` would in the whole batch."""
     if not norm.training:
         return type(norm).forward(norm, own)
     dims, shape = [0, *range(2, own.ndim)], [1, -1, *[1] * (own.ndim - 2)]
@@ -281,16 +281,16 @@ class Summed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, value: Tensor) -> Tensor:
-        return summed(value)
+        return sum_over_team(value)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return summed(gradient)
+        return sum_over_team(gradient)
 
 
-def summed(value: Tensor) -> Tensor:
+def sum_over_team(value: Tensor) -> Tensor:
     total = value.clone()
-    with answered():
+    with expect_answers():
         dist.all_reduce(total)
     return total

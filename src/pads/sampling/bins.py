@@ -22,7 +22,7 @@ DRAWINGS = ("bin then image", "weight per image")
 
 @dataclass(frozen=True)
 class BinDistribution:
-    """Hold p_k over K equal bins of distance. Values never change: `scaled` returns a new distribution."""
+    """Hold p_k over K equal bins of distance. Values never change: `scale` returns a new distribution."""
 
     interval: tuple[float, float]
     """[lambda_min, lambda_max], the distances that the bins cover."""
@@ -93,7 +93,7 @@ class BinDistribution:
         p_K = self.probabilities_K.to(distances.device)
         return torch.where(self.covers(distances), p_K[self.bin_of(distances)], 0.0)
 
-    def scaled(self, factors_K: Tensor) -> BinDistribution:
+    def scale(self, factors_K: Tensor) -> BinDistribution:
         """Return p_k * a_k for every bin, re-normalised (paper, Sec. 4.2, "Adjustments a")."""
         weights_K = self.weights_K * factors_K.to(self.weights_K)
         if self.clip:
@@ -138,7 +138,7 @@ def bin_distribution(
 def initial_weights(initial: str | Sequence[float], points_K: Tensor, outside: float) -> Tensor:
     """The initial shapes of the paper's Tab. 5c, or the user's own K numbers."""
     if not isinstance(initial, str):
-        return given_weights(initial, len(points_K))
+        return take_weights(initial, len(points_K))
     if outside <= 0:
         raise UserError(f"outside is {outside}: a bin of weight 0 could never be raised; take a small positive number.")
     if initial == "uniform":
@@ -162,7 +162,7 @@ def initial_weights(initial: str | Sequence[float], points_K: Tensor, outside: f
     )
 
 
-def given_weights(values: Sequence[float], num_bins: int) -> Tensor:
+def take_weights(values: Sequence[float], num_bins: int) -> Tensor:
     weights_K = torch.tensor([float(value) for value in values], dtype=torch.float64)
     if len(weights_K) != num_bins:
         raise UserError(f"initial holds {len(weights_K)} numbers for {num_bins} bins: give one for each bin.")

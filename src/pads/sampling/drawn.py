@@ -40,7 +40,7 @@ class DrawnTriplets:
     def check_finite(self, step: int) -> None:
         """Before anything is saved: a network that has become nan must not take the place of one that is good."""
         if not torch.isfinite(self.losses[1]):
-            raise diverged(step)
+            raise divergence_error(step)
 
     def summary(self, step: int) -> dict[str, Any]:
         """The means since the last call."""
@@ -71,7 +71,7 @@ class DrawnTriplets:
         self.losses.copy_(state["losses"])
 
 
-def diverged(step: int) -> UserError:
+def divergence_error(step: int) -> UserError:
     return UserError(
         f"the loss or a weight is no longer a finite number (noticed at step {step}): lower optimiser.learning_rate, or "
         "look for broken images. Nothing was saved since; the last good checkpoint is kept."

@@ -33,7 +33,7 @@ from PIL import Image
 
 import pads
 from pads.config import lookup
-from pads.data.benchmark import counted, listed
+from pads.data.benchmark import count, list_few
 from pads.errors import UserError, missing_extra
 from pads.model import Model, fingerprint, load, load_file, save_file
 from pads.runs import RunFolder
@@ -178,7 +178,7 @@ def build_index(
         raise UserError(f"there are no images below {root}: nothing was indexed.")
     if found.others:
         kinds = sorted({Path(name).suffix.lower() or Path(name).name for name in found.others})
-        say(f"Left out {counted(len(found.others), 'file', 'files')} of other kinds: {listed(kinds)}.")
+        say(f"Left out {count(len(found.others), 'file', 'files')} of other kinds: {list_few(kinds)}.")
     with one_writer(path), warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # large photographs; a true bomb is an error
         before = None if rebuild or not (path / MANIFEST).is_file() else read_manifest(path)
@@ -193,7 +193,7 @@ def build_index(
         if found.bad:
             say(bad_files_note(found.bad))
         if not rows:
-            raise UserError(f"none of the {counted(len(found.bad), 'image', 'images')} below {root} can be read.")
+            raise UserError(f"none of the {count(len(found.bad), 'image', 'images')} below {root} can be read.")
         say(changes_note(rows_before, rows))
         manifest = {
             "format": FORMAT,
@@ -278,8 +278,8 @@ def changes_note(before: Sequence[Row], now: Sequence[Row]) -> str:
 
 def described(index: Index) -> list[str]:
     """An index in a few sentences."""
-    labels = counted(len(index.rows_of_label), "label", "labels")
-    sentences = [f"{index.path} holds {counted(len(index), 'image', 'images')} ({labels}) of {shown(str(index.root))}."]
+    labels = count(len(index.rows_of_label), "label", "labels")
+    sentences = [f"{index.path} holds {count(len(index), 'image', 'images')} ({labels}) of {shown(str(index.root))}."]
     sentences.append(f"Search: {index.engine}.")
     if not has_faiss():
         sentences.append(f"{missing_extra('faiss', 'faiss')}, and searching will be faster.")
@@ -293,8 +293,8 @@ def described(index: Index) -> list[str]:
 
 
 def bad_files_note(bad: Mapping[str, str]) -> str:
-    what = counted(len(bad), "image that cannot be read", "images that cannot be read")
-    return f"Left out {what}: {listed(f'{shown(name)} ({why})' for name, why in sorted(bad.items()))}."
+    what = count(len(bad), "image that cannot be read", "images that cannot be read")
+    return f"Left out {what}: {list_few(f'{shown(name)} ({why})' for name, why in sorted(bad.items()))}."
 
 
 def shown(path: str) -> str:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
-from pads.data.benchmark import counted
+from pads.data.benchmark import count
 from pads.display import clock, is_live, make_console, print_notes, say
 from pads.studies.engines import Job
 
@@ -30,7 +30,7 @@ class Display:
         self.shares: dict[tuple[str, int], float] = {}
         """How much is done of the runs that are under way."""
         if done_before:
-            say(f"{counted(done_before, 'run', 'runs')} done before, {total} to go", self.console)
+            say(f"{count(done_before, 'run', 'runs')} done before, {total} to go", self.console)
 
     def __call__(self, job: Job, kind: str, step: int, values: Mapping[str, Any]) -> None:
         if kind == "note":

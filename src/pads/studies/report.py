@@ -14,7 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from pads.data.benchmark import counted
+from pads.data.benchmark import count
 from pads.display import clock, make_console, print_notes, say
 from pads.runs import RunFolder
 from pads.runs.checkpoint import write_atomically
@@ -165,7 +165,7 @@ def notes_of(result: Result) -> list[str]:
     notes = list(plan.study.notes)
     numbers = {len(line.rows) for line in lines_of(result)}
     if min(numbers) < 5:
-        seeds = counted(min(numbers), "seed", "seeds")
+        seeds = count(min(numbers), "seed", "seeds")
         notes.append(f"{seeds} where the protocol asks for five: a demonstration, not a claim.")
     notes.append(
         "Percentages, mean ± standard deviation over seeds; intervals are Student's t at 95 %; differences are of R@1, "
@@ -219,7 +219,7 @@ def write_report(result: Result) -> list[Path]:
 def markdown(result: Result) -> str:
     plan = result.plan
     text = f"# {plan.study.name}: {plan.study.title}\n\nBase: `{plan.base}`"
-    text += f", {counted(plan.example.num_epochs, 'epoch', 'epochs')}, seeds {', '.join(map(str, plan.seeds))}"
+    text += f", {count(plan.example.num_epochs, 'epoch', 'epochs')}, seeds {', '.join(map(str, plan.seeds))}"
     text += (f", with {', '.join(f'`{setting}`' for setting in plan.settings)}" if plan.settings else "") + ".\n"
     for title, (heads, *rows) in make_tables(result):
         text += f"\n**{title}**\n\n| {' | '.join(heads)} |\n" + "|---" * len(heads) + "|\n"
@@ -312,7 +312,7 @@ def print_report(result: Result, console: Console | None = None) -> None:
         say(f"{arm}, seed {seed} failed: {error}", console, "red")
     missing = len(plan.asked) * len(plan.seeds) - len(result.rows)
     if missing:
-        say(f"{counted(missing, 'run', 'runs')} missing; the same command tries again.", console, "red")
+        say(f"{count(missing, 'run', 'runs')} missing; the same command tries again.", console, "red")
     print_notes(plan.study.notes, console)
     words = f"The tables are in {plan.out}: table.md, table.csv, table.tex; one row per run in seeds.csv."
     say(words, console, whole=True)
