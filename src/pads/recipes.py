@@ -176,36 +176,6 @@ def cub200_triplet_pads() -> Config:
     return with_pads(cub200_triplet_udist())
 
 
-def as_control(config: Config, name: str) -> Config:
-    """The same options under another curriculum (docs/curricula.md)."""
-    return replace(config, curriculum=replace(config.curriculum, name=name))
-
-
-def cub200_margin_pads_random_actions() -> Config:
-    """CUB200-2011, control of PADS: the policy is never asked, actions are uniform"""
-    return as_control(cub200_margin_pads(), "random actions")
-
-
-def cub200_margin_pads_random_reward() -> Config:
-    """CUB200-2011, control of PADS: a fair coin instead of the reward"""
-    return as_control(cub200_margin_pads(), "random reward")
-
-
-def cub200_margin_pads_frozen_policy() -> Config:
-    """CUB200-2011, control of PADS: an untrained policy acts and never learns"""
-    return as_control(cub200_margin_pads(), "frozen policy")
-
-
-def cub200_margin_pads_fixed_bins() -> Config:
-    """CUB200-2011, control of PADS: the initial distribution throughout (M = infinity)"""
-    return replace(cub200_margin_pads(), curriculum=Part("bins", PAPER_BINS))
-
-
-def cub200_margin_pads_other_classes() -> Config:
-    """CUB200-2011, control of PADS: without self-regularisation"""
-    return replace(cub200_margin_pads(), sampling=Sampling("other classes"))
-
-
 def cub200_margin_udist_rho() -> Config:
     """CUB200-2011, control of PADS: U-dist (beta 0.6), 40 % of the negatives true positives (R-Margin)"""
     return replace(cub200_margin_udist(), loss=Part("margin", {"beta": 0.6}), sampling=Sampling(rho=0.4))
@@ -214,16 +184,6 @@ def cub200_margin_udist_rho() -> Config:
 def cub200_margin_udist_pace() -> Config:
     """CUB200-2011, U-dist under a margin loss with a self-paced boundary"""
     return replace(cub200_margin_udist(), loss=PACED)
-
-
-def cub200_margin_linear() -> Config:
-    """CUB200-2011, a fixed curriculum: an interval that moves from semi-hard to hard"""
-    return replace(cub200_margin_udist(), curriculum=Part("linear"))
-
-
-def cub200_margin_nonlinear() -> Config:
-    """CUB200-2011, a fixed curriculum: U-dist that shifts to harder negatives"""
-    return replace(cub200_margin_udist(), curriculum=Part("non-linear"))
 
 
 def on_cars196(config: Config) -> Config:
@@ -287,15 +247,8 @@ RECIPES: dict[str, Callable[[], Config | AutoConfig]] = {
     "cub200-margin-udist": cub200_margin_udist,
     "cub200-margin-pads": cub200_margin_pads,
     "cub200-margin-pads-code": cub200_margin_pads_code,
-    "cub200-margin-pads-random-actions": cub200_margin_pads_random_actions,
-    "cub200-margin-pads-random-reward": cub200_margin_pads_random_reward,
-    "cub200-margin-pads-frozen-policy": cub200_margin_pads_frozen_policy,
-    "cub200-margin-pads-fixed-bins": cub200_margin_pads_fixed_bins,
-    "cub200-margin-pads-other-classes": cub200_margin_pads_other_classes,
     "cub200-margin-udist-rho": cub200_margin_udist_rho,
     "cub200-margin-udist-pace": cub200_margin_udist_pace,
-    "cub200-margin-linear": cub200_margin_linear,
-    "cub200-margin-nonlinear": cub200_margin_nonlinear,
     "cub200-triplet-semihard": cub200_triplet_semihard,
     "cub200-triplet-udist": cub200_triplet_udist,
     "cub200-triplet-pads": cub200_triplet_pads,

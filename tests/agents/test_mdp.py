@@ -43,7 +43,6 @@ def make(name, **options):
         ("a2c", {"episode_length": 4, "critic_target": "bootstrapped return"}),
         ("q-learning", {}),
         ("rainbow", {}),
-        ("rainbow", {"double": True}),
     ],
 )
 def test_who_looks_ahead_gets_rich(name, options):

@@ -9,7 +9,6 @@ from pads.agents.objectives import (
     categorical_entropy,
     clipped_policy_loss,
     discounted_returns,
-    double_values,
     epsilon_greedy,
     importance_weights,
     linear_schedule,
@@ -181,9 +180,3 @@ def test_with_full_correction_a_weighted_draw_has_the_plain_mean():
     weights_N = importance_weights(probs_N, 3, 1.0)
     expectation = (probs_N * weights_N * values_N).sum() / (probs_N * weights_N).sum()
     assert expectation.item() == pytest.approx(5.0)
-
-
-def test_double_values_take_the_action_of_one_network_and_the_value_of_the_other():
-    q_KA, target_q_KA = torch.tensor([[1.0, 2.0], [5.0, 4.0]]), torch.tensor([[7.0, 6.0], [3.0, 9.0]])
-    assert double_values(q_KA, target_q_KA).tolist() == [6.0, 3.0]
-    assert double_values(target_q_KA, target_q_KA).tolist() == [7.0, 9.0]  # the plain maximum

@@ -29,7 +29,7 @@ VARIANTS = {
     "ppo, episodes": ("ppo", {"episode_length": 4}),
     "reinforce, episodes": ("reinforce", {"episode_length": 4}),
     "a2c, episodes": ("a2c", {"episode_length": 4}),
-    "rainbow, 3 steps": ("rainbow", {"return_steps": 3, "double": True, "buffer_size": 8}),
+    "rainbow, 3 steps": ("rainbow", {"return_steps": 3, "buffer_size": 8}),
 }
 every_agent = pytest.mark.parametrize("name", AGENTS)
 every_learner = pytest.mark.parametrize(("name", "options"), LEARNERS.values(), ids=LEARNERS)
@@ -215,7 +215,6 @@ def test_every_option_of_every_agent_is_checked(name, option):
         ("q-learning", "batch_size", 1.5, "whole number"),
         ("rainbow", "priority_exponent", -0.1, "at least 0"),
         ("rainbow", "importance_start", 1.1, "from 0 to 1"),
-        ("rainbow", "double", 2, "true or false"),
     ],
 )
 def test_a_value_out_of_range_is_refused_with_what_it_may_be(name, option, value, message):
@@ -241,7 +240,6 @@ def test_every_agent_refuses_a_misspelt_option(name):
         ("a2c", "clip"),
         ("ppo", "return_steps"),
         ("q-learning", "return_steps"),
-        ("q-learning", "double"),
         ("q-learning", "priority_exponent"),
         ("q-learning", "episode_length"),
         ("rainbow", "baseline"),

@@ -115,7 +115,6 @@ _ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "epsilon_end": (_number(at_least=0, at_most=1), "a number from 0 to 1"),
     "priority_exponent": (_number(at_least=0), "a number of at least 0"),
     "importance_start": (_number(at_least=0, at_most=1), "a number from 0 to 1"),
-    "double": (lambda value: isinstance(value, bool), "true or false"),
     "average_rate": (_number(above=0, at_most=1), "a number above 0 and at most 1"),
     "baseline": _one_of(*BASELINES),
     "critic_target": _one_of(*CRITIC_TARGETS),

@@ -90,11 +90,6 @@ def q_targets(return_B: Tensor, discount_B: Tensor, value_BK: Tensor) -> Tensor:
     return return_B[:, None] + discount_B[:, None] * value_BK
 
 
-def double_values(q_KA: Tensor, target_q_KA: Tensor) -> Tensor:
-    """Return values_K: the target network's value of what the learning network prefers (van Hasselt et al. 2016)."""
-    return select_values(target_q_KA, q_KA.argmax(-1))
-
-
 def td_loss(errors_BK: Tensor, weights_B: Tensor) -> Tensor:
     """Return the mean over bins and batch of the squared TD error; weights_B correct for how the batch was drawn."""
     return (weights_B * errors_BK.square().mean(-1)).mean()

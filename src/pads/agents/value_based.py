@@ -24,7 +24,6 @@ from pads.agents.agent import Transition, check_options, follows, pack_transitio
 from pads.agents.networks import QNetwork, adam_state, draw_seed, load_adam_state, load_weights
 from pads.agents.objectives import (
     discounted_returns,
-    double_values,
     epsilon_greedy,
     importance_weights,
     linear_schedule,
@@ -67,7 +66,6 @@ def rainbow(
     learning_rate: float = 0.001,
     discount: float = 0.9,
     return_steps: int = 2,
-    double: bool = False,
     target_every: int = 10,
     buffer_size: int = 1000,
     batch_size: int = 32,
@@ -102,14 +100,13 @@ class ValueBased:
         epsilon_end: float,
         epsilon_steps: int,
         return_steps: int = 1,
-        double: bool = False,
         priority_exponent: float = 0.0,
         importance_start: float = 1.0,
         importance_steps: int = 1,
         seed: int,
     ) -> None:
         self.sizes = (state_size, num_bins)
-        self.discount, self.return_steps, self.double = discount, return_steps, double
+        self.discount, self.return_steps = discount, return_steps
         self.target_every, self.batch_size, self.priority_exponent = target_every, batch_size, priority_exponent
         self.importance_start, self.importance_steps = importance_start, importance_steps
         self.epsilon_start, self.epsilon_end, self.epsilon_steps = epsilon_start, epsilon_end, epsilon_steps
@@ -179,9 +176,7 @@ class ValueBased:
         batch = self.replay.at(positions_B)
         q_BK = select_values(self.network(batch.state_tm1_NS), batch.actions_tm1_NK)
         with torch.no_grad():
-            target_q_BKA = self.target_network(batch.state_t_NS)
-            choosing_q_BKA = self.network(batch.state_t_NS) if self.double else target_q_BKA
-            value_BK = double_values(choosing_q_BKA, target_q_BKA)
+            value_BK = self.target_network(batch.state_t_NS).amax(-1)
         return q_targets(batch.return_N, batch.discount_N, value_BK) - q_BK, q_BK
 
     def state_dict(self) -> dict[str, Any]:
