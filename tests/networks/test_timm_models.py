@@ -258,7 +258,7 @@ def test_without_a_network_one_sentence_says_what_to_do(monkeypatch):
 
 
 def test_a_run_trains_a_model_from_a_file_and_loads_it_again(noisy_photos, tmp_path, file):
-    photos = noisy_photos(8, 4, (40, 50))
+    photos = noisy_photos(8, 4, sizes=[(40, 50)])
     settings = [f"data.root={photos}", "network.backbone=timm:tiny_vit.one", f"network.weights={file}"]
     settings += ["num_epochs=2", "optimiser.layer_decay=0.5", "threads=1", "network.embedding_dim=6", "device=cpu"]
     run = pads.train(with_settings(pads.RECIPES["folder"](), settings), tmp_path / "run")

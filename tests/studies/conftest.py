@@ -29,7 +29,7 @@ def quick_settings() -> tuple[str, ...]:
 @pytest.fixture(scope="session")
 def photos(noisy_photos) -> Path:
     """14 classes of 6 noisy pictures: enough for four roles."""
-    return noisy_photos(14, size=(20, 24))
+    return noisy_photos(14, sizes=[(20, 24)])
 
 
 @pytest.fixture
