@@ -55,8 +55,6 @@ def build_parts(config: Config, views: Views, team: Team = ALONE) -> tuple[Embed
         network.compile(dynamic=False)
     loss_fn = make_loss(config, views.train.num_labels).to(views.device)
     curriculum = make_curriculum(config)
-    if curriculum.metrics and config.adapt_every and len(views.reward) == 0:
-        raise UserError("this curriculum learns from the reward split, which is empty: set data.reward_share above 0.")
     return network, loss_fn, LedCurriculum(curriculum, team) if team.size > 1 else curriculum
 
 
