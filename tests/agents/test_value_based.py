@@ -54,9 +54,9 @@ def test_a_step_of_rainbow_is_written_out_afresh_and_its_errors_become_the_prior
     agent = rainbow(*sizes, discount=0.5, batch_size=1, learning_rate=0.01)
     with torch.no_grad():
         for weight in agent.target_network.parameters():
-            weight.mul_(-1.5)  # so that the two networks prefer different actions
+            weight.mul_(-1.5)  # so that the two networks differ
     first, second = walk(2)
-    q_KA, next_q_KA = agent.network(first.state_tm1), agent.network(second.state_t)
+    q_KA = agent.network(first.state_tm1)
     target_q_KA = agent.target_network(second.state_t)
     errors = []
     for k, action in enumerate(first.actions_tm1.tolist()):

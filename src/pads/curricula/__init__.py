@@ -6,15 +6,17 @@ Every static baseline and PADS are the same kind of thing, chosen from one dict 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from pads.config import Config, Part, build, unknown
-from pads.curricula.controls import CONTROLS, keep_last_distribution, replay_run
+from pads.curricula.controls import CONTROLS, OF_ANOTHER_RUN, keep_last_distribution, replay_run
 from pads.curricula.fixed import FixedCurriculum, Rule, make_fixed
 from pads.curricula.learned import LearnedCurriculum
 from pads.curricula.scheduled import ScheduledCurriculum, linear, non_linear
 from pads.pml.miners import build_miner
 from pads.pml.names import is_theirs, suggest_names
+from pads.sampling import BinDistribution
 from pads.sampling.rules import NEGATIVE_RULES
 
 
@@ -61,14 +63,36 @@ def is_adaptive(config: Config) -> bool:
     return bool(make_curriculum(config).metrics)
 
 
+def make_initial(config: Config) -> Curriculum:
+    """Make the curriculum as a run began with it, without the policy of another run, which may be gone."""
+    own = {name: value for name, value in config.curriculum.options.items() if name not in OF_ANOTHER_RUN}
+    return make_curriculum(replace(config, curriculum=Part(config.curriculum.name, own)))
+
+
+def find_initial(config: Config) -> BinDistribution | None:
+    """Return the distribution that a run of this config begins with, None where it adapts none."""
+    curriculum = make_initial(config)
+    return getattr(curriculum.rule, "distribution", None) if curriculum.metrics else None
+
+
+def replay(*, run: str | None = None) -> ScheduledCurriculum:
+    """Repeat the distributions of `run`, the folder of another run that adapted them."""
+    return replay_run(run, find_initial)
+
+
+def keep_last(*, run: str | None = None) -> FixedCurriculum:
+    """Draw by the last distribution of `run`, the folder of another run that adapted it."""
+    return keep_last_distribution(run, find_initial)
+
+
 CURRICULA: dict[str, Callable[..., Curriculum]] = {
     **{name: make_fixed(name) for name in NEGATIVE_RULES},
     "linear": linear,
     "non-linear": non_linear,
     "learned": LearnedCurriculum,
     **CONTROLS,
-    "replayed": replay_run,
-    "last distribution": keep_last_distribution,
+    "replayed": replay,
+    "last distribution": keep_last,
 }
 """Look up a curriculum by name: `--set curriculum.name=distance-weighted`."""
 
@@ -82,4 +106,5 @@ __all__ = [
     "is_adaptive",
     "list_curricula",
     "make_curriculum",
+    "make_initial",
 ]

@@ -21,13 +21,13 @@ import torch
 from torch import Tensor
 
 from pads.agents import Agent, Transition
-from pads.config import call
+from pads.config import Config
 from pads.curricula.fixed import FixedCurriculum
 from pads.curricula.learned import LearnedCurriculum
 from pads.curricula.scheduled import ScheduledCurriculum
 from pads.errors import UserError
 from pads.runs import RunFolder
-from pads.sampling.bins import BinDistribution, bin_distribution
+from pads.sampling.bins import BinDistribution
 from pads.sampling.rules import BinRule
 
 OF_ANOTHER_RUN = ("policy", "freeze")
@@ -124,37 +124,36 @@ CONTROLS: dict[str, Callable[..., LearnedCurriculum]] = {
 
 # -- what another run did ----------------------------------------------------------------------------------------------
 
+Initial = Callable[[Config], BinDistribution | None]
+"""Finds the distribution that a run of this config begins with, if it adapts one: `pads.curricula.find_initial`."""
 
-def replay_run(*, run: str | None = None) -> ScheduledCurriculum:
-    """Repeat the distributions of another run, each from the progress at which that run had it.
 
-    run: the folder of a finished run of the learned curriculum.
-    """
-    starts, distributions = read_adjustments(run, "replayed")
+def replay_run(run: str | None, find_initial: Initial) -> ScheduledCurriculum:
+    """Repeat the distributions of another run, each from the progress at which that run had it."""
+    starts, distributions = read_adjustments(run, "replayed", find_initial)
     # equal shares of two trainings are equal as floats too, so that an adjustment is never one validation late
     return ScheduledCurriculum(lambda progress: distributions[bisect_right(starts, progress) - 1])
 
 
-def keep_last_distribution(*, run: str | None = None) -> FixedCurriculum:
-    """Draw by the last distribution of another run from the start, never adapted (paper, Tab. 3, "fix last p").
-
-    run: the folder of a finished run of the learned curriculum.
-    """
-    _, distributions = read_adjustments(run, "last distribution")
+def keep_last_distribution(run: str | None, find_initial: Initial) -> FixedCurriculum:
+    """Draw by the last distribution of another run from the start, never adapted (paper, Tab. 3, "fix last p")."""
+    _, distributions = read_adjustments(run, "last distribution", find_initial)
     return FixedCurriculum(BinRule(distributions[-1]))
 
 
-def read_adjustments(run: str | None, wanted_by: str) -> tuple[list[float], list[BinDistribution]]:
+def read_adjustments(
+    run: str | None, wanted_by: str, find_initial: Initial
+) -> tuple[list[float], list[BinDistribution]]:
     """Return the progress at which a run began to draw by each of its distributions, and these, the initial one first."""
     if run is None:
         raise UserError(f"the curriculum {wanted_by!r} repeats another run: name it with curriculum.options.run=RUN.")
     folder = RunFolder.open(Path(run))
-    name, options = folder.config.curriculum.name, folder.config.curriculum.options
-    if name not in ("learned", *CONTROLS):
+    initial = find_initial(folder.config)
+    if initial is None:
+        name = folder.config.curriculum.name
         raise UserError(
             f"{run} was trained with the curriculum {name!r}: name a run of an adaptive curriculum with bins as run."
         )
-    initial = call(bin_distribution, options.get("bins") or {}, "curriculum.options.bins")
     figures = folder.metrics
     if figures is None:
         raise UserError(f"{run} is not finished: go on with `pads train --resume {run}` first.")

@@ -8,14 +8,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from pads.config import Config, Optimiser, Part
-from pads.curricula import make_curriculum
-from pads.curricula.controls import OF_ANOTHER_RUN
+from pads.config import Config, Optimiser
+from pads.curricula import make_initial
 from pads.errors import UserError
 from pads.runs import RunFolder
 from pads.sampling import BinDistribution, bin_distribution
@@ -168,13 +166,10 @@ def read_drawn(config: Config, events: list[dict[str, Any]]) -> dict[str, Any] |
 
 def bins_of(config: Config) -> BinDistribution | None:
     """The initial distribution of the run's rule; None where the rule has no bins, or repeats a run that is gone."""
-    # without the policy that it started from, which may be gone: the distribution begins the same
-    own = {name: value for name, value in config.curriculum.options.items() if name not in OF_ANOTHER_RUN}
     try:
-        curriculum = make_curriculum(replace(config, curriculum=Part(config.curriculum.name, own)))
+        return getattr(make_initial(config).rule, "distribution", None)
     except UserError:
         return None
-    return getattr(curriculum.rule, "distribution", None)
 
 
 def edges_of(bins: BinDistribution) -> list[float]:
