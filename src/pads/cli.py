@@ -125,7 +125,6 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         ),
         flag("--drop-checkpoints", "delete the checkpoints of finished runs; the selected networks stay"),
         argument("--commit", "COMMIT", "name this commit in seeds.csv, where git is not there to ask"),
-        argument("--bench", "FILE", "take the costs of --list from this bench.json of `pads bench`"),
         flag("--plain", "print plain lines instead of the live display"),
     ),
     "index": (
@@ -431,7 +430,7 @@ def study_command(options: argparse.Namespace) -> None:
     from pads.studies.costs import print_costs
 
     if options.list:
-        print_costs(options.recipe_base, len(options.seeds), options.bench)
+        print_costs(options.recipe_base, len(options.seeds))
         return
     if options.study is None:
         raise UserError(

@@ -161,31 +161,6 @@ def cub200_margin_pads_code() -> Config:
     )
 
 
-def cub200_triplet_semihard() -> Config:
-    """CUB200-2011, ResNet-50, triplet loss, the nearest semi-hard negative"""
-    return replace(cub200_margin_udist(), loss=Part("triplet"), curriculum=Part("semihard"))
-
-
-def cub200_triplet_udist() -> Config:
-    """CUB200-2011, ResNet-50, triplet loss, distance-weighted sampling"""
-    return replace(cub200_margin_udist(), loss=Part("triplet"))
-
-
-def cub200_triplet_pads() -> Config:
-    """CUB200-2011, ResNet-50, triplet loss, the adaptive sampler"""
-    return with_pads(cub200_triplet_udist())
-
-
-def cub200_margin_udist_rho() -> Config:
-    """CUB200-2011, control of PADS: U-dist (beta 0.6), 40 % of the negatives true positives (R-Margin)"""
-    return replace(cub200_margin_udist(), loss=Part("margin", {"beta": 0.6}), sampling=Sampling(rho=0.4))
-
-
-def cub200_margin_udist_pace() -> Config:
-    """CUB200-2011, U-dist under a margin loss with a self-paced boundary"""
-    return replace(cub200_margin_udist(), loss=PACED)
-
-
 def on_cars196(config: Config) -> Config:
     data = replace(config.data, name="cars196", classes_per_batch=28, samples_per_class=4, reward_share=0.10)
     optimiser = replace(config.optimiser, loss_learning_rate=5e-4, milestones=(140,))
@@ -195,11 +170,6 @@ def on_cars196(config: Config) -> Config:
 def cars196_margin_udist() -> Config:
     """CARS196, ResNet-50, margin loss (beta 1.2), distance-weighted sampling"""
     return on_cars196(cub200_margin_udist())
-
-
-def cars196_margin_udist_pace() -> Config:
-    """CARS196, U-dist under a margin loss with a self-paced boundary"""
-    return on_cars196(cub200_margin_udist_pace())
 
 
 def cars196_margin_pads() -> Config:
@@ -247,13 +217,7 @@ RECIPES: dict[str, Callable[[], Config | AutoConfig]] = {
     "cub200-margin-udist": cub200_margin_udist,
     "cub200-margin-pads": cub200_margin_pads,
     "cub200-margin-pads-code": cub200_margin_pads_code,
-    "cub200-margin-udist-rho": cub200_margin_udist_rho,
-    "cub200-margin-udist-pace": cub200_margin_udist_pace,
-    "cub200-triplet-semihard": cub200_triplet_semihard,
-    "cub200-triplet-udist": cub200_triplet_udist,
-    "cub200-triplet-pads": cub200_triplet_pads,
     "cars196-margin-udist": cars196_margin_udist,
-    "cars196-margin-udist-pace": cars196_margin_udist_pace,
     "cars196-margin-pads": cars196_margin_pads,
     "cars196-margin-pads-code": cars196_margin_pads_code,
     "sop-margin-udist": sop_margin_udist,

@@ -18,7 +18,7 @@ from pads.runs import RunFolder
 from pads.studies import STUDIES, Arm, Result, Study, pads, print_report, udist, write_report
 from pads.studies.arms import base_config, with_part
 from pads.studies.claims import CLAIMS, NOT_RUN, Evidence, best, hold_claims, print_claims, read_evidence, write_claims
-from pads.studies.costs import rates_of, run_seconds, study_seconds
+from pads.studies.costs import RATES, Rates, run_seconds, study_seconds
 from pads.studies.plan import Plan
 from pads.studies.seeds import append_row
 
@@ -390,22 +390,14 @@ def test_every_claim_names_arms_that_exist(tmp_path):
 # -- costs --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_cost_of_a_run_is_its_images_over_the_rate(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_cost_of_a_run_is_its_images_over_the_rate(monkeypatch):
     config = udist(base_config("cub200", scheduled=False))
-    bench = {"network": "resnet50", "device": "a GPU", "images_per_second": {"static sampling": 1000.0, "PADS": 500.0}}
-    Path("bench.json").write_text(json.dumps(bench))
-    rates = rates_of(config)
-    assert rates == (1000.0, 500.0, "a GPU, bench.json")
+    rates = Rates(1000.0, 500.0, "a GPU")
+    monkeypatch.setitem(RATES, "resnet50", rates)
     images = 5864 * 0.9 * 0.85
     evaluations = (4 + 150 // 20) * 5924 / 3 / 1000
     assert run_seconds(config, rates) == pytest.approx(150 * images / 1000 + evaluations)
     assert run_seconds(pads(config), rates) == pytest.approx(150 * images / 500 + evaluations)
     assert run_seconds(replace(pads(config), adapt_every=None), rates) == run_seconds(config, rates)
-    assert rates_of(base_config("emoji", scheduled=False)).words.endswith("emoji")  # bench.json is of another network
     total, words = study_seconds(STUDIES["bins"], "cub200", 5)
-    assert (total, words) == (pytest.approx(20 * run_seconds(pads(config), rates)), "a GPU, bench.json")
-    Path("bench.json").unlink()
-    assert "H200" in rates_of(config).words
-    with pytest.raises(UserError, match="not what `pads bench` writes"):
-        rates_of(config, Path("bench.json"))
+    assert (total, words) == (pytest.approx(20 * run_seconds(pads(config), rates)), "a GPU")

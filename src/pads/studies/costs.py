@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rich import box
 from rich.console import Console
@@ -14,7 +11,6 @@ from rich.table import Table
 from pads.config import Config
 from pads.curricula import is_adaptive
 from pads.display import make_console, say
-from pads.errors import UserError
 from pads.studies.arms import Study, base_config
 from pads.studies.tables import STUDIES
 
@@ -32,32 +28,12 @@ class Rates(NamedTuple):
     words: str
 
 
-DEFAULT_RATES = {
+RATES = {
     "small": Rates(2300.0, 1900.0, "one thread of a cloud CPU, 16-pixel emoji"),
     "resnet50": Rates(8494.1, 7777.8, "one NVIDIA H200 in bfloat16, benchmarks/h200.json"),
     "inception-bn": Rates(8494.1, 7777.8, "one NVIDIA H200 in bfloat16, as if it were ResNet-50"),
 }
-"""By backbone, where no bench.json says how fast this machine is."""
-
-
-def rates_of(config: Config, bench: Path | None = None) -> Rates:
-    """Of a bench.json for this backbone: the one that is named, else ./bench.json, else the default figures."""
-    path = bench or Path("bench.json")
-    if bench is not None or path.exists():
-        figures = read_bench(path)
-        if bench is not None or figures["network"].removesuffix("-he") == config.network.backbone:
-            rates = figures["images_per_second"]
-            return Rates(rates["static sampling"], rates["PADS"], f"{figures['device']}, {path}")
-    return DEFAULT_RATES.get(config.network.backbone, DEFAULT_RATES["resnet50"])
-
-
-def read_bench(path: Path) -> Mapping[str, Any]:
-    try:
-        figures = json.loads(path.read_text())
-        figures["network"], figures["device"], figures["images_per_second"]["PADS"]
-        return figures
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is not what `pads bench` writes ({error}): run `pads bench --out {path}`.") from error
+"""By backbone."""
 
 
 def run_seconds(config: Config, rates: Rates) -> float | None:
@@ -71,16 +47,16 @@ def run_seconds(config: Config, rates: Rates) -> float | None:
     return config.num_epochs * train / rate + evaluations * num_test * FORWARD_SHARE / rates.static
 
 
-def study_seconds(study: Study, base: str, num_seeds: int, bench: Path | None = None) -> tuple[float | None, str]:
+def study_seconds(study: Study, base: str, num_seeds: int) -> tuple[float | None, str]:
     """Of all arms and seeds on one device, and where the figures are from."""
     configs = [arm.change(base_config(base, scheduled=study.scheduled)) for arm in study.arms]
-    rates = rates_of(configs[0], bench)
+    rates = RATES.get(configs[0].network.backbone, RATES["resnet50"])
     seconds = [run_seconds(config, rates) for config in configs]
     known = [each for each in seconds if each is not None]
     return (num_seeds * sum(known) if len(known) == len(seconds) else None), rates.words
 
 
-def print_costs(base: str | None, num_seeds: int, bench: str | None, console: Console | None = None) -> None:
+def print_costs(base: str | None, num_seeds: int, console: Console | None = None) -> None:
     """`pads study --list`: what each study is, and what it costs on its own data set or on the one that is named."""
     console = console or make_console()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -89,7 +65,7 @@ def print_costs(base: str | None, num_seeds: int, bench: str | None, console: Co
     sources: dict[str, None] = {}
     for name, study in STUDIES.items():
         on = base or study.bases[0]
-        seconds, words = study_seconds(study, on, num_seeds, Path(bench) if bench else None)
+        seconds, words = study_seconds(study, on, num_seeds)
         if seconds is not None:
             sources[words] = None
         cost = "unknown" if seconds is None else readable(seconds)
