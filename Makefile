@@ -50,7 +50,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing pads and its test tools into $(VENV) (once) ..."
 	$(INSTALL) torch
-	$(INSTALL) --editable '.[demo,track,plots,umap,faiss,serve,export,pml,hub,ray,docs,dev]'
+	$(INSTALL) --editable '.[demo,track,plots,umap,faiss,serve,export,pml,pretrained,hub,ray,docs,dev]'
 	@touch $@
 
 # The pages are tested in a real browser; where there is no apt, its tests say that they did not run.

@@ -22,7 +22,7 @@ from pads.data.benchmark import ImageList, QueryGallery, count
 from pads.data.prepare import find_prepared_sizes, read_data
 from pads.data.splits import split_roles
 from pads.data.store import compute_stored_shape, free_memory, free_on
-from pads.networks import backbone_of, find_weights
+from pads.networks import backbone_of, efficientnet_lite, find_weights
 from pads.networks.timm_models import is_timm, model_input
 from pads.networks.weights import DOWNLOADED
 from pads.runs.watch import Watch
@@ -311,11 +311,14 @@ def choose_epochs(num_images: int, batch_size: int, on_gpu: bool, is_pretrained:
 
 
 def choose_model_input(left: AutoConfig) -> list[Choice]:
-    """Choose the input that a timm model was made for, where it is `auto`."""
-    config, auto = left.config, left.auto
+    """Choose the input that a timm model or efficientnet-lite0 was made for, where it is `auto`."""
+    config, auto, reason = left.config, left.auto, "what the model was made for"
+    if config.network.backbone == "efficientnet-lite0":
+        own = {"network.mean": efficientnet_lite.MEAN, "network.std": efficientnet_lite.STD}
+        return [Choice(key, value, reason) for key, value in own.items() if key in auto]
     if not is_timm(config.network.backbone):
         return []
-    made_for, reason = model_input(config.network.backbone), "what the model was made for"
+    made_for = model_input(config.network.backbone)
     image_size = made_for.image_size if "data.image_size" in auto else config.data.image_size
     resize = round(image_size / made_for.crop_share) if "data.resize" in auto else config.data.resize
     chosen = [

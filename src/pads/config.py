@@ -45,7 +45,7 @@ CHOSEN = frozenset(
 """The settings that may be left to be chosen, from the images, the network and the machine."""
 
 MODEL_INPUT = ("data.image_size", "data.resize", "data.store_size", "network.mean", "network.std")
-"""What a timm model says about its own input."""
+"""What a timm model says about its own input; efficientnet-lite0 says the last two."""
 
 
 @dataclass(frozen=True)
@@ -126,9 +126,12 @@ class Network:
     frozen_batch_norm: bool = True
     """Keep the statistics of batch norms as they are in training."""
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
-    """Subtract this mean from the input, in RGB from 0 to 1, as the weights want it; inception-bn: (128, 117, 104) / 255."""
+    """Subtract this mean from the input, in RGB from 0 to 1, as the weights want it.
+
+    inception-bn: (128, 117, 104) / 255; efficientnet-lite0: 127 / 255, which is chosen with it.
+    """
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
-    """Divide the input by this, as the weights want it; inception-bn: 1 / 255 for all three."""
+    """Divide the input by this, as the weights want it; inception-bn: 1 / 255, efficientnet-lite0: 128 / 255."""
 
 
 @dataclass(frozen=True)
@@ -341,9 +344,8 @@ def with_settings(config: Config | AutoConfig, settings: Iterable[str]) -> Confi
     `a.b=auto` leaves a setting of `CHOSEN` to be chosen, and a value ends that.
     """
     values, settings = to_dict(config), list(settings)
-    if any(is_timm_backbone(setting) for setting in settings):
-        for key in MODEL_INPUT:  # the recipe's were meant for another network
-            set_value(values, key, AUTO)
+    for key in {key for setting in settings for key in find_model_input(setting)}:
+        set_value(values, key, AUTO)  # the recipe's were meant for another network
     # names first: a new name drops the options of the old part, and must not drop those that were given with it
     for setting in sorted(settings, key=lambda setting: not setting.partition("=")[0].strip().endswith(".name")):
         key, equals, text = setting.partition("=")
@@ -353,9 +355,13 @@ def with_settings(config: Config | AutoConfig, settings: Iterable[str]) -> Confi
     return from_values(values)
 
 
-def is_timm_backbone(setting: str) -> bool:
+def find_model_input(setting: str) -> tuple[str, ...]:
+    """Return the settings of the input that a backbone brings with it, where this setting is one."""
     key, _, text = setting.partition("=")
-    return key.strip() == "network.backbone" and str(parse_value(text.strip())).startswith("timm:")
+    backbone = str(parse_value(text.strip())) if key.strip() == "network.backbone" else ""
+    if backbone.startswith("timm:"):
+        return MODEL_INPUT
+    return MODEL_INPUT[3:] if backbone == "efficientnet-lite0" else ()
 
 
 def set_value(values: dict[str, Any], key: str, value: Any) -> None:

@@ -70,9 +70,10 @@ def results_in(network: EmbeddingNetwork, images: torch.Tensor) -> torch.Tensor:
     return torch.cat([part.detach().float().flatten() for part in (embeddings, *gradients)])
 
 
-def test_a_folded_network_rounds_no_more_than_the_plain_one() -> None:
+@pytest.mark.parametrize("name", ["resnet18", "efficientnet-lite0"])
+def test_a_folded_network_rounds_no_more_than_the_plain_one(name) -> None:
     torch.manual_seed(0)
-    network = EmbeddingNetwork(BACKBONES["resnet18"](), 32, frozen_batch_norm=True).cuda().train()
+    network = EmbeddingNetwork(BACKBONES[name](), 32, frozen_batch_norm=True).cuda().train()
     images = torch.randn(16, 3, 96, 96, device="cuda").to(memory_format=torch.channels_last)
     with float32_rounding("float32"):
         exact = results_in(network, images)
@@ -82,16 +83,24 @@ def test_a_folded_network_rounds_no_more_than_the_plain_one() -> None:
     results_in(network, images)
     with torch.profiler.profile(acc_events=True) as profile:
         in_one = results_in(network, images)
-    assert any("convolve_add_relu" in event.key for event in profile.key_averages())
+    if name == "resnet18":  # there is no such kernel for depthwise convolutions
+        assert any("convolve_add_relu" in event.key for event in profile.key_averages())
     error, plain_error = ((found - exact).norm() / exact.norm() for found in (in_one, plain))
     print(f"relative errors of embeddings and gradients: folded {error:.4f}, plain {plain_error:.4f}")
     assert error < 1.25 * plain_error
 
 
-@pytest.mark.parametrize("rising", [(), ("loss.options.rise=0.6", "loss.options.pace=0.5")])
-def test_a_captured_and_compiled_step_trains_as_the_plain_one(photos, tmp_path, rising) -> None:
-    plain = train(config(photos, "compiled=false", *rising), tmp_path / "plain")
-    captured = train(config(photos, "compiled=true", *rising), tmp_path / "captured")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (),
+        ("loss.options.rise=0.6", "loss.options.pace=0.5"),
+        ("network.backbone=efficientnet-lite0",),
+    ],
+)
+def test_a_captured_and_compiled_step_trains_as_the_plain_one(photos, tmp_path, settings) -> None:
+    plain = train(config(photos, "compiled=false", *settings), tmp_path / "plain")
+    captured = train(config(photos, "compiled=true", *settings), tmp_path / "captured")
     assert len(losses(plain)) > 10
     np.testing.assert_allclose(losses(captured)[:10], losses(plain)[:10], rtol=2e-3)
 

@@ -31,6 +31,7 @@ def test_the_blocks_of_a_vit_are_counted_as_numbers_and_not_as_texts():
         ("layer3.2.conv1.weight", (3, 2)),
         ("layer3.0.downsample.0.weight", (3, 0)),
         ("s2.b4.conv1.conv.weight", (2, 4)),
+        ("_blocks.10._expand_conv.weight", (10,)),
         ("stem.0.weight", None),
         ("norm.weight", None),
         ("head.fc.weight", None),
@@ -57,7 +58,7 @@ def test_rates_fall_by_the_same_factor_from_layer_to_layer():
     assert rate_scales([0, 1, 2, 3], 1.0) == [1.0] * 4
 
 
-@pytest.mark.parametrize("name", ["small", "resnet18"])
+@pytest.mark.parametrize("name", ["small", "resnet18", "efficientnet-lite0"])
 def test_every_parameter_is_in_one_group_and_the_embedding_learns_at_the_full_rate(name):
     network = EmbeddingNetwork(BACKBONES[name](), 8)
     groups = network_groups(Optimiser(learning_rate=0.1, layer_decay=0.5), network)

@@ -38,7 +38,7 @@ def always(monkeypatch):
     monkeypatch.setattr(fused, "folds", lambda maps, norm: True)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "resnet50", "resnet50-he", "inception-bn"])
+@pytest.mark.parametrize("name", ["resnet18", "resnet50", "resnet50-he", "inception-bn", "efficientnet-lite0"])
 def test_a_folded_network_has_the_features_and_gradients_of_the_plain_one(name, monkeypatch) -> None:
     network = lived_in(BACKBONES[name]())
     images = torch.randn(2, 3, 64, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -91,8 +91,9 @@ def test_it_is_left_alone_where_statistics_move_or_nothing_is_compiled() -> None
     assert not folds(maps, norm.train())
 
 
-def test_the_compiler_follows_the_folded_network(always) -> None:
-    network = lived_in(BACKBONES["resnet18"]())
+@pytest.mark.parametrize("name", ["resnet18", "efficientnet-lite0"])
+def test_the_compiler_follows_the_folded_network(name, always) -> None:
+    network = lived_in(BACKBONES[name]())
     images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
     expected = results(copy.deepcopy(network), images)
     network.compile(backend="aot_eager", fullgraph=True)

@@ -10,6 +10,7 @@ from torch import nn
 
 from pads.config import lookup, option_names
 from pads.errors import UserError
+from pads.networks.efficientnet_lite import EfficientNetLite0
 from pads.networks.embedding import EmbeddingNetwork, use_seed
 from pads.networks.inception_bn import InceptionBN
 from pads.networks.pooling import POOLINGS
@@ -25,6 +26,7 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "resnet50": resnet50,
     "resnet50-he": resnet50_he,
     "inception-bn": InceptionBN,
+    "efficientnet-lite0": EfficientNetLite0,
 }
 """Look up a backbone by name: `--set network.backbone=resnet50`."""
 

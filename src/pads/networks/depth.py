@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-BLOCK = re.compile(r"(?:blocks|layers|stages|features|layer|s)\.?(\d+)(?:\.(?:blocks\.|b)?(\d+)(?=\.))?\.")
-"""blocks.3. (ViT), layers.2.blocks.1. (Swin), stages.2.blocks.5. (ConvNeXt), blocks.2.1. (EfficientNet), layer3.2. (ResNet)."""
+BLOCK = re.compile(r"_?(?:blocks|layers|stages|features|layer|s)\.?(\d+)(?:\.(?:blocks\.|b)?(\d+)(?=\.))?\.")
+"""blocks.3. (ViT), layers.2.blocks.1. (Swin), stages.2.blocks.5. (ConvNeXt), blocks.2.1. (EfficientNet), layer3.2. (ResNet),
+_blocks.3. (EfficientNet-Lite)."""
 
 
 def layer_numbers(names: Sequence[str]) -> list[int]:

