@@ -19,6 +19,7 @@ from PIL import Image
 
 from pads.cli import main
 from pads.runs import RunFolder, checkpoint
+from pads.runtime import files
 
 torch.set_num_threads(1)
 
@@ -513,7 +514,7 @@ def full_at(monkeypatch, name: str, number: int) -> None:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
         replace(source, target)
 
-    monkeypatch.setattr(checkpoint.os, "replace", guarded)
+    monkeypatch.setattr(files.os, "replace", guarded)
 
 
 @pytest.mark.parametrize(("name", "number"), [("step-", 2), ("step-", 3), ("selected", 1), ("metrics.json", 1)])

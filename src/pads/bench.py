@@ -31,7 +31,7 @@ from pads.errors import UserError
 from pads.evaluate import evaluate
 from pads.recipes import with_pads
 from pads.runs import RunFolder
-from pads.runs.checkpoint import write_atomically
+from pads.runtime.files import write_atomically
 from pads.runtime.graphs import WARM_UP_STEPS, CapturedStep
 from pads.runtime.precision import float32_rounding
 from pads.sampling import draw_tuples

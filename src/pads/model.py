@@ -22,8 +22,8 @@ from pads.errors import UserError
 from pads.evaluate import evaluate
 from pads.networks import EmbeddingNetwork
 from pads.runs import RunFolder
-from pads.runs.checkpoint import write_atomically
 from pads.runs.hub import HUB, pull
+from pads.runtime.files import write_atomically
 from pads.runtime.precision import fixed_threads, float32_rounding
 from pads.train import nobody, reported
 

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from pads.data.benchmark import ImageList, counted, listed
 from pads.errors import UserError
+from pads.runtime.files import NotWritten, write_array
 from pads.runtime.team import ALONE, Team
 
 Source = str | Path | BinaryIO | Image.Image | np.ndarray
@@ -192,10 +193,10 @@ def decoded_once(load: Callable[[], ImageStore], team: Team) -> ImageStore:
 def written(store: ImageStore, path: Path) -> tuple[ImageStore, Path]:
     """The store with its pixels in that file instead."""
     try:
-        np.save(path, store.pixels.numpy())
-    except OSError as error:
+        write_array(path, store.pixels.numpy(), sync=False)
+    except NotWritten as error:
         raise UserError(
-            f"the decoded images cannot be written to {path} for the other processes ({error.strerror}): decode them once "
+            f"the decoded images cannot be written to {path} for the other processes ({error.reason}): decode them once "
             "for all with `pads prepare`, or set TMPDIR to a folder with room."
         ) from error
     return replace(store, pixels=torch.empty(0)), path  # a part of the pixels would be sent with all of them

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from pads.errors import UserError
 from pads.networks.timm_models import classifiers, converted, downloaded_timm, is_timm
+from pads.runtime.files import NotWritten, make_folder
 
 PREFIXES = ("state_dict.", "model_state_dict.", "module.", "model.", "network.", "encoder.", "backbone.")
 
@@ -201,9 +202,9 @@ def downloaded(backbone: str) -> Path:
     digest = re.search(r"-([0-9a-f]{8,})\.", path.name)  # these files are named after the start of their checksum
     if not path.exists():
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             torch.hub.download_url_to_file(address, str(path), digest and digest[1], progress=False)
-        except (OSError, RuntimeError, http.client.HTTPException) as error:
+        except (NotWritten, OSError, RuntimeError, http.client.HTTPException) as error:
             raise UserError(
                 f"the ImageNet weights of {backbone} could not be downloaded ({error}): get {path.name} where there is "
                 "a network, and give it with --weights FILE."

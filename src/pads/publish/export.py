@@ -9,10 +9,8 @@ README.md                                  the model card
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +24,7 @@ from pads.model import Model, fingerprint, load
 from pads.publish.export_card import model_card
 from pads.publish.formats import FORMATS, TOLERANCE, difference
 from pads.runs import RunFolder
-from pads.runs.checkpoint import cannot_write, write_atomically
+from pads.runtime.files import make_folder, put_in_place, remove_empty_folder, remove_file, write_atomically
 
 EXPORT = "export.json"
 
@@ -58,8 +56,7 @@ def export_run(
         try:
             exported["formats"][name] = written(model, name, path, about)
         except UserError:
-            with contextlib.suppress(OSError):
-                path.rmdir()  # if there is nothing in it
+            remove_empty_folder(path)
             raise
         say(f"{path / FORMATS[name].file}: differs from the original by {exported['formats'][name]['difference']:.1e}.")
     write_atomically(path / "preprocessing.json", json.dumps(preprocessing_of(model), indent=2) + "\n")
@@ -81,10 +78,7 @@ def started(path: Path, made_by: str, checkpoint: str) -> dict[str, Any]:
         raise UserError(f"{path} holds another network: delete it, or give another folder with --out.")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UserError(f"{path} exists and is not an export of pads: give a new folder with --out.")
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(path, error) from error
+    make_folder(path)
     return {"model": made_by, "checkpoint": checkpoint, "formats": {}}
 
 
@@ -98,11 +92,9 @@ def written(model: Model, name: str, path: Path, about: dict[str, str]) -> dict[
         if not largest <= TOLERANCE:
             raise UserError(f"{format.file} differs from the original by {largest:.1e}, so it was not kept.")
         content = partial.read_bytes()
-        os.replace(partial, path / format.file)
-    except OSError as error:
-        raise cannot_write(path / format.file, error) from error
+        put_in_place(partial, path / format.file)
     finally:
-        partial.unlink(missing_ok=True)
+        remove_file(partial)
     sha256 = hashlib.sha256(content).hexdigest()
     return {"file": format.file, "bytes": len(content), "sha256": sha256, "difference": largest}
 

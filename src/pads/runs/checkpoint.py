@@ -5,10 +5,7 @@ Nothing is pickled, so a checkpoint of a stranger can be opened safely. A file a
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,13 +15,14 @@ import safetensors.torch
 from torch import Tensor
 
 from pads.errors import UserError
+from pads.runtime.files import AGAIN, write_atomically
 
 
-def save_state(path: Path, state: Mapping[str, Any]) -> None:
+def save_state(path: Path, state: Mapping[str, Any], *, again: str = AGAIN) -> None:
     """Writes a nested state of tensors and plain values."""
     tensors: dict[str, Tensor] = {}
     tree = packed(state, "", tensors)
-    write_atomically(path, safetensors.torch.save(tensors, metadata={"state": json.dumps(tree)}))
+    write_atomically(path, safetensors.torch.save(tensors, metadata={"state": json.dumps(tree)}), again=again)
 
 
 def load_state(path: Path) -> dict[str, Any]:
@@ -60,28 +58,3 @@ def unpacked(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
     if isinstance(tree, list):
         return [unpacked(item, tensors) for item in tree]
     return tree
-
-
-def write_atomically(path: Path, content: bytes | str) -> None:
-    """Writes beside the file and renames: whoever looks sees the old file or the new one, never half of one."""
-    data = content.encode() if isinstance(content, str) else content
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with open(partial, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise cannot_write(path, error) from error
-
-
-def cannot_write(path: Path, error: OSError) -> UserError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return UserError(
-            f"the disk is full: {path} could not be written. Free some room, then go on with --resume: what was saved "
-            "before is intact."
-        )
-    return UserError(f"{path} could not be written ({error.strerror or error}). What was saved before is intact.")

@@ -13,12 +13,10 @@ metrics.json        the final figures; it exists when the run is finished
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import platform
 import re
-import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,7 +28,19 @@ import torch
 import pads
 from pads.config import Config, from_json, lookup, to_json
 from pads.errors import UserError
-from pads.runs.checkpoint import cannot_write, load_state, save_state, write_atomically
+from pads.runs.checkpoint import load_state, save_state
+from pads.runtime.files import (
+    RESUME,
+    append_line,
+    cut,
+    hold_lock,
+    make_folder,
+    make_inner_folder,
+    open_to_append,
+    remove_file,
+    remove_folder,
+    write_atomically,
+)
 from pads.runtime.team import num_processes
 
 KEPT_CHECKPOINTS = 2
@@ -49,12 +59,10 @@ class RunFolder:
     def create(cls, path: Path | str, config: Config) -> RunFolder:
         run = cls(path)
         run.check_new()
+        make_folder(run.path)
+        make_inner_folder(run.checkpoints_path)
         try:
-            run.checkpoints_path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise cannot_write(run.path, error) from error
-        try:
-            run.write_json("environment.json", environment())
+            write_atomically(run.path / "environment.json", as_json(environment()))
             write_atomically(run.config_path, to_json(config))
         except UserError:
             run.remove_if_unused()
@@ -64,7 +72,7 @@ class RunFolder:
     def remove_if_unused(self) -> None:
         """Takes away a run that has nothing to show: no event and no checkpoint."""
         if not self.checkpoints() and not (self.path / "events.jsonl").exists():
-            shutil.rmtree(self.path, ignore_errors=True)
+            remove_folder(self.path)
 
     @contextlib.contextmanager
     def fitting(self) -> Iterator[None]:
@@ -133,14 +141,10 @@ class RunFolder:
 
     def __enter__(self) -> RunFolder:
         """Takes the lock, which the system releases with the process, however it ends."""
-        self._lock = open(self.path / "lock", "wb")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            self._lock.close()
-            raise UserError(
-                f"another process is training in {self.path}: wait for it, stop it, or give another --run."
-            ) from error
+        self._lock = hold_lock(
+            self.path / "lock",
+            f"another process is training in {self.path}: wait for it, stop it, or give another --run.",
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -154,16 +158,11 @@ class RunFolder:
 
     def append(self, name: str, event: Mapping[str, Any]) -> None:
         """One line to events.jsonl, timing.jsonl or test_curve.jsonl."""
-        try:
-            file = self._file(name)
-            file.write(json.dumps(event, allow_nan=False).encode() + b"\n")
-            file.flush()
-        except OSError as error:
-            raise cannot_write(self.path / name, error) from error
+        append_line(self.path / name, self._file(name), json.dumps(event, allow_nan=False), again=RESUME)
 
     def _file(self, name: str) -> BinaryIO:
         if name not in self._files:
-            self._files[name] = open(self.path / name, "ab")  # noqa: SIM115
+            self._files[name] = open_to_append(self.path / name, again=RESUME)
         return self._files[name]
 
     def lengths(self) -> dict[str, int]:
@@ -178,19 +177,20 @@ class RunFolder:
         """Forgets what was written after the checkpoint that a resumed run starts from: it will be written again."""
         for name in ("events.jsonl", "test_curve.jsonl"):
             if (self.path / name).exists():
-                os.truncate(self.path / name, lengths.get(name, 0))
+                cut(self.path / name, lengths.get(name, 0))
 
     def write_json(self, name: str, value: Any) -> None:
-        write_atomically(self.path / name, json.dumps(value, indent=2) + "\n")
+        write_atomically(self.path / name, as_json(value), again=RESUME)
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def save_checkpoint(self, step: int, state: Mapping[str, Any]) -> None:
         for name in self._files:  # a checkpoint must not remember events that a power cut can still take away
             os.fsync(self._files[name].fileno())
-        save_state(self.checkpoints_path / f"step-{step:08d}.safetensors", {**state, "lengths": self.lengths()})
+        path = self.checkpoints_path / f"step-{step:08d}.safetensors"
+        save_state(path, {**state, "lengths": self.lengths()}, again=RESUME)
         for old in self.checkpoints()[:-KEPT_CHECKPOINTS]:
-            old.unlink()
+            remove_file(old)
 
     def checkpoints(self) -> list[Path]:
         """Complete checkpoints, oldest first."""
@@ -206,7 +206,7 @@ class RunFolder:
         return load_state(checkpoints[-1]) if checkpoints else None
 
     def save_selected(self, network: Mapping[str, Any], **about: Any) -> None:
-        save_state(self.selected_path, {"network": network, **about})
+        save_state(self.selected_path, {"network": network, **about}, again=RESUME)
 
     def load_network(self, which: str = "selected") -> dict[str, Any]:
         """The network's state, of the `selected` epoch (the last, if none was selected) or the `last` checkpoint."""
@@ -267,6 +267,10 @@ def next_free(parent: Path | str, name: str) -> Path:
         number += 1
         path = Path(parent) / f"{name}-{number}"
     return path
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(value, indent=2) + "\n"
 
 
 def environment() -> dict[str, Any]:

@@ -15,17 +15,15 @@ Dimensions: N images, D embedding, Q queries, K neighbours.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
-import shutil
 import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,7 +35,16 @@ from pads.data.benchmark import counted, listed
 from pads.errors import UserError, missing_extra
 from pads.model import Model, fingerprint, load, load_file, save_file
 from pads.runs import RunFolder
-from pads.runs.checkpoint import cannot_write, load_state, save_state, write_atomically
+from pads.runs.checkpoint import load_state, save_state
+from pads.runtime.files import (
+    hold_lock,
+    make_folder,
+    make_inner_folder,
+    remove_file,
+    remove_folder,
+    write_array,
+    write_atomically,
+)
 from pads.search.calibration import Calibration, calibrate_run, check_precision
 from pads.search.engines import has_faiss, make_codes, nearest_of_all, needs_codes, pick_engine, ranked
 from pads.search.files import Bad, Found, Read, Row, existing_images_folder, found_below, label_of, read_chunks
@@ -321,21 +328,13 @@ def check_place(path: Path, made_by: str, rebuild: bool) -> None:
 @contextlib.contextmanager
 def one_writer(path: Path) -> Iterator[None]:
     """Holds the folder's lock, which the system releases with the process; a folder that stayed empty is taken away."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = open(path / LOCK, "wb")  # noqa: SIM115
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(f"another process is indexing into {path}: wait for it, or give another --out.") from error
+    make_folder(path)
+    with hold_lock(path / LOCK, f"another process is indexing into {path}: wait for it, or give another --out."):
         try:
             yield
         finally:
             if set(os.listdir(path)) <= {LOCK}:
-                shutil.rmtree(path, ignore_errors=True)
+                remove_folder(path)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -388,10 +387,7 @@ class Pending:
                     yield [Row(*row) for row in state["rows"]], state["vectors"].numpy()
 
     def save(self, rows: Sequence[Row], vectors_BD: np.ndarray) -> None:
-        try:
-            self.folder.mkdir(exist_ok=True)
-        except OSError as error:
-            raise cannot_write(self.folder, error) from error
+        make_inner_folder(self.folder)
         state = {"model": self.made_by, "rows": rows, "vectors": torch.from_numpy(vectors_BD)}
         save_state(self.folder / f"{self.next_number:08d}.safetensors", state)
         self.next_number += 1
@@ -410,13 +406,11 @@ def write_index(
     if not (path / files["model"]).is_file():
         save_file(path / files["model"], model)
     write_atomically(path / files["rows"], json.dumps(rows))
-    with writing(path / files["vectors"]) as file:
-        np.save(file, vectors_ND)
+    write_array(path / files["vectors"], vectors_ND)
     codes = make_codes(vectors_ND) if needs_codes(len(rows)) else None
     if codes is not None:
         files["codes"] = f"codes-{generation}.faiss"
-        with writing(path / files["codes"]) as file:
-            codes.pop("content").tofile(file)
+        write_atomically(path / files["codes"], codes.pop("content").data)
     write_manifest(path, {**manifest, "files": files, "codes": codes})
 
 
@@ -425,18 +419,6 @@ def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
     write_atomically(path / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     for each in path.iterdir():
         if each.name == PENDING:
-            shutil.rmtree(each)
+            remove_folder(each)
         elif OURS.fullmatch(each.name) and each.name not in (LOCK, *manifest["files"].values()):
-            each.unlink()
-
-
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[BinaryIO]:
-    """A large file that nothing names yet; on the disk when this is left."""
-    try:
-        with open(path, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise cannot_write(path, error) from error
+            remove_file(each)

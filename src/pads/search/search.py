@@ -18,6 +18,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from pads.data.store import BadImage, decoded
 from pads.errors import UserError
 from pads.model import BATCH
+from pads.runtime.files import writing
 from pads.search.calibration import check_precision
 from pads.search.files import existing_images_folder
 from pads.search.index import Index, shown
@@ -202,10 +203,8 @@ def contact_sheet(answers: Sequence[Answer], path: Path) -> None:
             add_tile(sheet, GAP + column * (TILE + GAP), top, neighbour.file, words, SAME if neighbour.same else None)
         left = GAP + TILE + GAP // 2
         ImageDraw.Draw(sheet).line((left, top, left, top + TILE + CAPTION - GAP), FAINT, 1)
-    try:
-        sheet.save(path)
-    except OSError as error:
-        raise UserError(f"{path} could not be written ({error.strerror or error}).") from error
+    with writing(path) as file:
+        sheet.save(file, Image.registered_extensions()[path.suffix.lower()])
 
 
 def add_tile(sheet: Image.Image, left: int, top: int, file: str, words: tuple[str, str], frame: str | None) -> None:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from pads.display import make_console, say
 from pads.errors import UserError
-from pads.runs.checkpoint import write_atomically
+from pads.runtime.files import make_folder, write_atomically
 from pads.studies.seeds import read_rows
 from pads.studies.statistics import Estimate, difference, estimate, paired_difference
 from pads.studies.tables import STUDIES
@@ -392,7 +392,7 @@ def write_claims(held: Sequence[tuple[Claim, Found]], base: str, out: Path) -> P
     text = f"# What the paper says, and what came out on `{base}`\n\n| where | what | paper | here | |\n|---|---|---|---|---|\n"
     for claim, found in held:
         text += f"| {claim.where} | {claim.says} | {claim.paper} | {found.words} | {found.verdict} |\n"
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     write_atomically(out / "claims.md", text + "\n" + "".join(f"- {note}\n" for note in NOTES))
     return out / "claims.md"
 

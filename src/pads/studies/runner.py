@@ -12,10 +12,8 @@ table.md .csv .tex    what came out (report.py)
 
 from __future__ import annotations
 
-import fcntl
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,7 +27,14 @@ from pads.data.prepare import read_data
 from pads.display import print_notes
 from pads.errors import UserError
 from pads.runs import RunFolder
-from pads.runs.checkpoint import cannot_write, write_atomically
+from pads.runtime.files import (
+    hold_lock,
+    make_folder,
+    make_inner_folder,
+    remove_file,
+    remove_folder,
+    write_atomically,
+)
 from pads.studies.arms import Arm, Change, Study, tuning
 from pads.studies.engines import ENGINES, Job, Outcome, Tell, run_all
 from pads.studies.plan import DEFAULT_SEEDS, Key, Plan, Result
@@ -78,14 +83,14 @@ class Runs:
             return
         row = row_of(job.config, RunFolder.open(job.path), outcome.seconds, self.commit)
         append_row(self.plan.out / "seeds.csv", row)
-        self.trace_path(key).unlink(missing_ok=True)
+        remove_file(self.trace_path(key))
         self.done.add(key)
         self.tell(job, "done", 0, row)
 
     def fail(self, key: Key, error: str, trace: str = "") -> None:
         if trace:
-            self.trace_path(key).parent.mkdir(exist_ok=True)
-            self.trace_path(key).write_text(trace)
+            make_inner_folder(self.trace_path(key).parent)
+            write_atomically(self.trace_path(key), trace)
             error = f"{error} (see {self.trace_path(key)})"
         self.failures[key] = error
         self.tell(Job(*key, Config(), self.plan.path(key)), "failed", 0, {"error": error})
@@ -240,15 +245,8 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
     """One process at a time writes into a study's folder."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(out, error) from error
-    with (out / "lock").open("wb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(f"another process runs a study in {out}: wait for it, or give another --out.") from error
+    make_folder(out)
+    with hold_lock(out / "lock", f"another process runs a study in {out}: wait for it, or give another --out."):
         yield
 
 
@@ -332,7 +330,7 @@ def drop_unneeded(plan: Plan, done: Iterable[Key]) -> None:
     needed = {arm.needs.arm for arm in plan.study.arms if arm.needs is not None}
     for key in done:
         if key[0] not in needed:
-            shutil.rmtree(plan.path(key) / "checkpoints", ignore_errors=True)
+            remove_folder(plan.path(key) / "checkpoints")
 
 
 def source_commit() -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pads.config import Config
 from pads.runs import RunFolder
-from pads.runs.checkpoint import write_atomically
+from pads.runtime.files import write_atomically
 
 
 def row_of(config: Config, folder: RunFolder, seconds: float | None, commit: str) -> dict[str, Any]:
