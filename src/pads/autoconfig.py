@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 
 from pads.config import AUTO, CHOSEN, Config, Data, Part, Sampling, from_dict, set_value, to_dict
 from pads.curricula import is_adaptive
 from pads.data.benchmark import ImageList, QueryGallery, counted
+from pads.data.formats import open_image
 from pads.data.prepare import prepared_sizes, read_data
 from pads.data.splits import split_roles
 from pads.data.store import free_memory, free_on, stored_shape
@@ -368,7 +368,7 @@ def sizes_of(images: ImageList) -> np.ndarray:
     sizes = []
     for index in np.unique(np.linspace(0, len(images) - 1, LOOKED_AT).astype(int)):
         try:
-            with Image.open(images.paths[index]) as image:
+            with open_image(images.paths[index]) as image:
                 sizes.append(image.size)
         except Exception:  # it is named when all images are read, and why
             continue

@@ -26,6 +26,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from pads.data.benchmark import ImageList, counted, listed
+from pads.data.formats import FORMATS_IN_WORDS, open_image
 from pads.errors import UserError
 from pads.runtime.files import NotWritten, write_array
 from pads.runtime.team import ALONE, Team
@@ -306,7 +307,7 @@ class BadImage(UserError):
 
 def reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):  # its own words repeat the path
-        return "not an image, or of a format that Pillow does not read"
+        return f"not an image, or none of {FORMATS_IN_WORDS}"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return (str(error) or type(error).__name__).partition("\n")[0].rstrip(".")
@@ -368,7 +369,7 @@ def decoded(source: Source, box: Box | None, min_side: int | None) -> tuple[Imag
             source = from_array(source)
         if isinstance(source, Image.Image):
             return cut(upright_rgb(source), box)
-        with Image.open(source) as image:
+        with open_image(source) as image:
             if box is None and min_side is not None:
                 return upright_draft(image, min_side)
             return cut(upright_rgb(image), box)

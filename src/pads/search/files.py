@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import stat
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pads.data.folder import is_image
+from pads.data.formats import is_image, open_regular
 from pads.data.store import BadImage, reason
 from pads.errors import UserError
 from pads.model import Model
@@ -92,6 +93,9 @@ def add_file(found: Found, file: Path, root: Path) -> None:
         return
     try:
         status = file.stat()
+        if not stat.S_ISREG(status.st_mode):
+            found.bad[path] = "not a regular file"
+            return
         found.images[path] = (status.st_size, status.st_mtime_ns)
     except OSError as error:
         found.bad[path] = reason(error)
@@ -139,7 +143,7 @@ def read_chunks(
 
 def read_image(root: Path, path: str, model: Model, is_known: Callable[[str], bool]) -> Read | Bad:
     try:
-        with open(root / path, "rb") as file:
+        with open_regular(root / path) as file:
             status = os.fstat(file.fileno())
             content = file.read()
         row = Row(path, status.st_size, status.st_mtime_ns, hashlib.sha256(content).hexdigest())

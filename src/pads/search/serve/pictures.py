@@ -13,10 +13,9 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 from starlette.exceptions import HTTPException
 
+from pads.data.formats import FORMATS_IN_WORDS, open_image, open_regular
 from pads.data.store import BadImage, reason, upright_draft, upright_rgb
 
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
-"""Nothing else is opened: some of Pillow's readers start other programs."""
 SHOWN_AS = {"JPEG": "image/jpeg", "MPO": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF": "image/gif"}
 """What every browser shows as it is."""
 MAX_PIXELS = 64_000_000
@@ -30,14 +29,14 @@ decoding = threading.Semaphore(NUM_DECODERS)
 def format_of(source: Path | BinaryIO) -> str:
     """The format of an image that may be decoded; only its header is read."""
     try:
-        with Image.open(source, formats=FORMATS) as image:
+        with open_image(source) as image:
             num_pixels, name = image.width * image.height, str(image.format)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         num_pixels, name = MAX_PIXELS + 1, ""
     except FileNotFoundError as error:
         raise HTTPException(404, "the file is gone since the index was made.") from error
     except UnidentifiedImageError as error:
-        raise HTTPException(415, "this is not an image, or none of JPEG, PNG, WebP, GIF, BMP and TIFF.") from error
+        raise HTTPException(415, f"this is not an image, or none of {FORMATS_IN_WORDS}.") from error
     except Exception as error:  # Pillow's readers raise whatever they stumble over in a broken file
         raise HTTPException(415, f"the image cannot be read: {reason(error)}.") from error
     if num_pixels > MAX_PIXELS:
@@ -63,7 +62,7 @@ def thumbnail(path: Path) -> bytes:
     format_of(path)
     with decoding:
         try:
-            with Image.open(path, formats=FORMATS) as image:
+            with open_image(path) as image:
                 small, _ = upright_draft(image, THUMBNAIL_SIZE)
         except Exception as error:
             raise HTTPException(415, f"the image cannot be read: {reason(error)}.") from error
@@ -77,8 +76,9 @@ def shown(path: Path) -> tuple[bytes, str]:
     """The whole image and its media type: the file itself where browsers show it, else as PNG."""
     name = format_of(path)
     if name in SHOWN_AS:
-        return path.read_bytes(), SHOWN_AS[name]
-    with decoding, Image.open(path, formats=FORMATS) as image:
+        with open_regular(path) as file:
+            return file.read(), SHOWN_AS[name]
+    with decoding, open_image(path) as image:
         out = BytesIO()
         upright_rgb(image).save(out, "PNG")
     return out.getvalue(), "image/png"

@@ -20,6 +20,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 import pads
+from pads.data.formats import FORMATS_IN_WORDS
 from pads.errors import UserError
 from pads.search.serve import answers, pictures
 from pads.search.serve.guard import EVERYWHERE, MAX_BYTES, Guard, is_loopback
@@ -45,7 +46,7 @@ LabelName = Annotated[str | None, Query(description="search in this class alone"
 Precision = Annotated[
     float | None, Query(gt=0, le=1, description='marks neighbours as "same item" with this precision')
 ]
-Upload = Annotated[UploadFile, File(description="JPEG, PNG, WebP, GIF, BMP or TIFF")]
+Upload = Annotated[UploadFile, File(description=FORMATS_IN_WORDS)]
 Version = Annotated[str | None, Query(description="of /api/index: lets a browser keep the image")]
 
 
