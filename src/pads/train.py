@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ Watch = Callable[[str, int, Mapping[str, Any]], None]
 def train(config: Config, run: Path | str | None = None, *, watch: Watch | None = None) -> RunFolder:
     """Trains from the start into a new run folder, `runs/RECIPE-SEED` unless told otherwise."""
     check(config)
+    config = with_full_paths(config)
     with joined() as team:
         watch = watch if watch and team.leads else nobody
         path = team.lead(lambda: new_path(config, run))
@@ -276,7 +277,7 @@ def restore(
     run: RunFolder, parts: Mapping[str, Any], generator: torch.Generator, selected: dict[str, Any], team: Team
 ) -> int:
     """Puts every part back as the newest checkpoint has it; returns its step, 0 if there is none."""
-    state = team.lead(run.load_checkpoint)
+    state = team.lead(run.load_to_resume)
     run.cut_back(state["lengths"] if state else {})
     if state is None:
         team.match(parts["network"], parts["loss"])
@@ -321,6 +322,19 @@ def new_path(config: Config, run: Path | str | None) -> Path:
     path = Path(run) if run else next_free("runs", f"{config.recipe or 'run'}-{config.seed}")
     RunFolder(path).check_new()
     return path
+
+
+def with_full_paths(config: Config) -> Config:
+    """The config by which a run finds its images and weights from any folder; names that are no paths stay."""
+
+    def full(place: str | None) -> str | None:
+        path = None if place is None else Path(place).expanduser()
+        return place if path is None or not path.exists() else str(path.absolute())
+
+    data, network = config.data, config.network
+    return replace(
+        config, data=replace(data, root=full(data.root)), network=replace(network, weights=full(network.weights))
+    )
 
 
 def folder_of(team: Team) -> type[RunFolder]:

@@ -30,6 +30,7 @@ from pads.config import Config, from_json, lookup, to_json
 from pads.errors import UserError
 from pads.runs.checkpoint import load_state, save_state
 from pads.runtime.files import (
+    PARTIAL,
     RESUME,
     append_line,
     cut,
@@ -60,13 +61,15 @@ class RunFolder:
         run = cls(path)
         run.check_new()
         make_folder(run.path)
-        make_inner_folder(run.checkpoints_path)
-        try:
-            write_atomically(run.path / "environment.json", as_json(environment()))
-            write_atomically(run.config_path, to_json(config))
-        except UserError:
-            run.remove_if_unused()
-            raise
+        with run._take_lock():
+            run.check_new()  # once more: another process may have begun a run here meanwhile
+            try:
+                make_inner_folder(run.checkpoints_path)
+                write_atomically(run.path / "environment.json", as_json(environment()))
+                write_atomically(run.config_path, to_json(config))
+            except UserError:
+                run.remove_if_unused()
+                raise
         return run
 
     def remove_if_unused(self) -> None:
@@ -90,7 +93,7 @@ class RunFolder:
             raise UserError(
                 f"{self.path} holds a run already: go on with `pads train --resume {self.path}`, or give another --run."
             )
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        if self.path.exists() and not is_unstarted(self.path):
             raise UserError(f"{self.path} exists and is not empty: give a new folder as --run.")
 
     @classmethod
@@ -141,11 +144,12 @@ class RunFolder:
 
     def __enter__(self) -> RunFolder:
         """Takes the lock, which the system releases with the process, however it ends."""
-        self._lock = hold_lock(
-            self.path / "lock",
-            f"another process is training in {self.path}: wait for it, stop it, or give another --run.",
-        )
+        self._lock = self._take_lock()
         return self
+
+    def _take_lock(self) -> BinaryIO:
+        refusal = f"another process is training in {self.path}: wait for it, stop it, or give another --run."
+        return hold_lock(self.path / "lock", refusal)
 
     def __exit__(self, *_: object) -> None:
         for file in self._files.values():
@@ -205,6 +209,21 @@ class RunFolder:
         checkpoints = self.checkpoints()
         return load_state(checkpoints[-1]) if checkpoints else None
 
+    def load_to_resume(self) -> dict[str, Any] | None:
+        """Load the newest checkpoint, and refuse where a file that belongs to it is missing."""
+        checkpoint = self.load_checkpoint()
+        self.check_selected(checkpoint)
+        return checkpoint
+
+    def check_selected(self, checkpoint: Mapping[str, Any] | None) -> None:
+        """Refuse a run that has selected an epoch and lost its network: the last one would pass for it."""
+        selected = (checkpoint or {}).get("selected") or (self.metrics or {}).get("selection") or {}
+        if selected.get("step") and not self.selected_path.exists():
+            raise UserError(
+                f"{self.selected_path} is missing, which holds the network of the selected epoch {selected['epoch']}: put it "
+                "back, or train anew; the last epoch is still there for `pads evaluate --checkpoint last`."
+            )
+
     def save_selected(self, network: Mapping[str, Any], **about: Any) -> None:
         save_state(self.selected_path, {"network": network, **about}, again=RESUME)
 
@@ -214,6 +233,8 @@ class RunFolder:
         if which == "selected" and self.selected_path.exists():
             return load_state(self.selected_path)["network"]
         checkpoint = self.load_checkpoint()
+        if which == "selected":
+            self.check_selected(checkpoint)
         if checkpoint is None:
             raise UserError(
                 f"{self.path} has no checkpoint yet: train it first with `pads train --resume {self.path}`."
@@ -253,11 +274,35 @@ class SilentFolder(RunFolder):
     def save_checkpoint(self, step: int, state: Mapping[str, Any]) -> None:
         pass
 
+    def load_to_resume(self) -> dict[str, Any] | None:
+        """Load the newest checkpoint, and refuse where a file that belongs to it is missing."""
+        checkpoint = self.load_checkpoint()
+        self.check_selected(checkpoint)
+        return checkpoint
+
+    def check_selected(self, checkpoint: Mapping[str, Any] | None) -> None:
+        """Refuse a run that has selected an epoch and lost its network: the last one would pass for it."""
+        selected = (checkpoint or {}).get("selected") or (self.metrics or {}).get("selection") or {}
+        if selected.get("step") and not self.selected_path.exists():
+            raise UserError(
+                f"{self.selected_path} is missing, which holds the network of the selected epoch {selected['epoch']}: put it "
+                "back, or train anew; the last epoch is still there for `pads evaluate --checkpoint last`."
+            )
+
     def save_selected(self, network: Mapping[str, Any], **about: Any) -> None:
         pass
 
     def remove_if_unused(self) -> None:
         pass
+
+
+def is_unstarted(path: Path) -> bool:
+    """Whether a folder is empty, or holds what a process leaves that was killed before the run had its config.json."""
+    if not path.is_dir():
+        return False
+    names = {each.name.removesuffix(PARTIAL) for each in path.iterdir()}
+    has_checkpoints = any((path / "checkpoints").iterdir()) if (path / "checkpoints").is_dir() else False
+    return names <= {"lock", "checkpoints", "environment.json", "config.json"} and not has_checkpoints
 
 
 def next_free(parent: Path | str, name: str) -> Path:
