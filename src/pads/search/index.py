@@ -32,7 +32,7 @@ from PIL import Image
 import pads
 from pads.config import lookup
 from pads.data.benchmark import counted, listed
-from pads.errors import UserError, missing_extra
+from pads.errors import UserError, missing_extra, one_line
 from pads.model import Model, fingerprint, load, load_file, save_file
 from pads.runs import RunFolder
 from pads.runs.checkpoint import load_state, save_state
@@ -51,7 +51,7 @@ from pads.search.files import Bad, Found, Read, Row, existing_images_folder, fou
 
 FORMAT = 1
 MANIFEST, PENDING, LOCK = "index.json", "pending", "lock"
-OURS = re.compile(r"lock|pending|map\.npz|(model|rows|vectors|codes)-\w+\.\w+(\.partial)?")
+OURS = re.compile(r"lock|pending|(index\.json|map\.npz|(model|rows|vectors|codes)-\w+\.\w+)(\.partial)?")
 """What a process that did not come to its end may leave behind, and the map that `pads serve` keeps."""
 
 Progress = Callable[[str, int, int], None]
@@ -286,7 +286,9 @@ def changes_note(before: Sequence[Row], now: Sequence[Row]) -> str:
 def described(index: Index) -> list[str]:
     """An index in a few sentences."""
     labels = counted(len(index.rows_of_label), "label", "labels")
-    sentences = [f"{index.path} holds {counted(len(index), 'image', 'images')} ({labels}) of {shown(str(index.root))}."]
+    sentences = [
+        f"{index.path} holds {counted(len(index), 'image', 'images')} ({labels}) of {one_line(str(index.root))}."
+    ]
     sentences.append(f"Search: {index.engine}.")
     if not has_faiss():
         sentences.append(f"{missing_extra('faiss', 'faiss')}, and searching will be faster.")
@@ -301,12 +303,7 @@ def described(index: Index) -> list[str]:
 
 def bad_files_note(bad: Mapping[str, str]) -> str:
     what = counted(len(bad), "image that cannot be read", "images that cannot be read")
-    return f"Left out {what}: {listed(f'{shown(name)} ({why})' for name, why in sorted(bad.items()))}."
-
-
-def shown(path: str) -> str:
-    """A path on one line, whatever is in it."""
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in path)
+    return f"Left out {what}: {listed(f'{one_line(name)} ({why})' for name, why in sorted(bad.items()))}."
 
 
 # -- the door ----------------------------------------------------------------------------------------------------------
@@ -420,5 +417,5 @@ def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
     for each in path.iterdir():
         if each.name == PENDING:
             remove_folder(each)
-        elif OURS.fullmatch(each.name) and each.name not in (LOCK, *manifest["files"].values()):
+        elif OURS.fullmatch(each.name) and each.name not in (LOCK, MANIFEST, *manifest["files"].values()):
             remove_file(each)

@@ -16,12 +16,12 @@ from typing import Any
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from pads.data.store import BadImage, decoded
-from pads.errors import UserError
+from pads.errors import UserError, one_line
 from pads.model import BATCH
 from pads.runtime.files import writing
 from pads.search.calibration import check_precision
 from pads.search.files import existing_images_folder
-from pads.search.index import Index, shown
+from pads.search.index import Index
 
 TILE, GAP, CAPTION = 160, 12, 40
 MOST_ON_A_SHEET = 40
@@ -155,9 +155,9 @@ def print_answers(
 def lines_of(answer: Answer) -> list[str]:
     marks = {True: "same", False: "other", None: ""}
     width = 0 if not answer.neighbours or answer.neighbours[0].same is None else 7
-    lines = [shown(answer.query)]
+    lines = [one_line(answer.query)]
     for rank, neighbour in enumerate(answer.neighbours, start=1):
-        lines.append(f"{rank:>4}  {neighbour.distance:.4f}  {marks[neighbour.same]:{width}}{shown(neighbour.path)}")
+        lines.append(f"{rank:>4}  {neighbour.distance:.4f}  {marks[neighbour.same]:{width}}{one_line(neighbour.path)}")
     return lines
 
 
@@ -225,7 +225,7 @@ def add_tile(sheet: Image.Image, left: int, top: int, file: str, words: tuple[st
 
 def fitted(text: str, draw: ImageDraw.ImageDraw) -> str:
     """The end of a path that fits below a tile: that is where the name is."""
-    text, font = shown(text), ImageFont.load_default(11)
+    text, font = one_line(text), ImageFont.load_default(11)
     if draw.textlength(text, font) <= TILE:
         return text
     while draw.textlength("…" + text, font) > TILE:

@@ -1,0 +1,106 @@
+"""An index in a folder that somebody else made, that a kill left behind, or that holds what is no image."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pads.errors import UserError
+from pads.runtime import files as written
+from pads.search.index import Index, build_index
+
+
+@pytest.fixture
+def own(index, tmp_path):
+    """A copy of the index, to be spoilt."""
+    return shutil.copytree(index.path, tmp_path / "index")
+
+
+@pytest.fixture
+def folder(photos, tmp_path):
+    return shutil.copytree(photos, tmp_path / "photos")
+
+
+@pytest.fixture
+def outside(tmp_path):
+    path = tmp_path / "precious.txt"
+    path.write_text("precious")
+    yield path
+    assert path.read_text() == "precious"
+
+
+# -- killed ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rebuild", [False, True])
+def test_an_index_killed_while_it_writes_its_first_manifest_goes_on(run, photos, own, rebuild):
+    manifest = json.loads((own / "index.json").read_text())
+    (own / "index.json").rename(own / "index.json.partial")
+    (own / "pending").mkdir()
+    again = build_index(run, photos, own, rebuild=rebuild)
+    assert len(again) == manifest["num_images"]
+    assert sorted(each.name for each in own.iterdir()) == sorted(
+        ["index.json", "lock", *again.manifest["files"].values()]
+    )
+
+
+# -- links -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["rows-2.json.partial", "rows-2.json", "vectors-2.npy", "index.json.partial"])
+def test_no_file_of_an_index_is_written_through_a_link(run, folder, own, outside, name):
+    (own / name).symlink_to(outside)
+    Image.new("RGB", (16, 16)).save(folder / "new.png")
+    index = build_index(run, folder, own)
+    assert "new.png" in index.paths
+    assert not any(each.is_symlink() for each in own.iterdir())
+
+
+@pytest.mark.parametrize("name", ["lock", "pending"])
+def test_a_lock_or_a_folder_that_is_a_link_is_refused(run, folder, own, outside, tmp_path, name):
+    (tmp_path / "elsewhere").mkdir()
+    (own / name).unlink(missing_ok=True)
+    (own / name).symlink_to(outside if name == "lock" else tmp_path / "elsewhere")
+    Image.new("RGB", (16, 16)).save(folder / "new.png")
+    with pytest.raises(UserError, match=f"{name} could not be written: it is a link"):
+        build_index(run, folder, own)
+    assert os.listdir(tmp_path / "elsewhere") == []
+
+
+# -- no images ---------------------------------------------------------------------------------------------------------
+
+
+def test_only_regular_files_are_images(run, folder, tmp_path):
+    os.mkfifo(folder / "fifo.jpg")
+    (folder / "endless.jpg").symlink_to("/dev/zero")
+    (folder / "link.png").symlink_to(folder / "class0" / "0.png")
+    notes = []
+    index = build_index(run, folder, tmp_path / "new", note=notes.append)
+    assert "link.png" in index.paths and not {"fifo.jpg", "endless.jpg"} & set(index.paths)
+    assert "endless.jpg (not a regular file)" in notes[0] and "fifo.jpg (not a regular file)" in notes[0]
+    with pytest.raises(UserError, match="not a regular file"):
+        index.embed(folder / "fifo.jpg")
+
+
+# -- a full disk -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["vectors-1.npy", "rows-1.json", "index.json", "00000000"])
+def test_a_full_disk_advises_the_same_command(run, photos, tmp_path, monkeypatch, name):
+    replace = os.replace
+
+    def full(source, target):
+        if os.path.basename(target).startswith(name):
+            raise OSError("100 requested and 50 written")
+        replace(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(written.os, "replace", full)
+        with pytest.raises(UserError, match=r"the disk is full.*run the same command again") as refusal:
+            build_index(run, photos, tmp_path / "index")
+    assert "--resume" not in str(refusal.value)
+    np.testing.assert_array_equal(build_index(run, photos, tmp_path / "index").vectors_ND.shape[0], 35)
+    assert len(Index.open(tmp_path / "index")) == 35
