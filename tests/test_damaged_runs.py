@@ -10,14 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 
 from pads.config import with_settings
 from pads.errors import UserError
 from pads.model import evaluate_run
 from pads.recipes import RECIPES
+from pads.reports.series import series_of
 from pads.runs import RunFolder
+from pads.runs.checkpoint import load_state, save_state
 from pads.runtime import files
+from pads.search.serve.live import LiveRun
 from pads.train import resume, train
 
 torch.set_num_threads(1)
@@ -74,8 +78,8 @@ def outside(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "number"), [("open", 1), ("open", 3), ("fsync", 4), ("replace", 1), ("replace", 2)])
-def test_a_run_killed_before_its_config_can_be_started_again_under_its_name(config, tmp_path, name, number):
-    path = tmp_path / "run"
+def test_a_run_killed_before_its_config_can_be_started_again_under_its_name(whole, tmp_path, name, number):
+    path, config = tmp_path / "run", RunFolder(whole).config
     child = os.fork()
     if child == 0:
         real, calls = getattr(os, name), [0]
@@ -139,9 +143,9 @@ def test_checkpoints_are_not_written_through_a_link(run, whole, outside):
 
 def test_a_run_without_the_network_of_its_selected_epoch_is_refused(run, whole):
     (run / "selected.safetensors").unlink()
-    with pytest.raises(UserError, match="selected.safetensors is missing"):
+    with pytest.raises(UserError, match=r"selected\.safetensors is missing"):
         resume(run)
-    with pytest.raises(UserError, match="selected.safetensors is missing"):
+    with pytest.raises(UserError, match=r"selected\.safetensors is missing"):
         evaluate_run(run)
     assert evaluate_run(run, checkpoint="last")["recall@1"] >= 0
     shutil.copy(whole / "selected.safetensors", run)
@@ -160,3 +164,123 @@ def test_a_run_of_a_relative_folder_is_resumed_from_anywhere(config, photos, who
     monkeypatch.chdir(tmp_path)
     resume(run)
     assert json.loads((run.path / "metrics.json").read_text()) == json.loads((whole / "metrics.json").read_text())
+
+
+# -- damaged -----------------------------------------------------------------------------------------------------------
+
+DEEP = "[" * 100_000
+ANYTHING = (
+    b"",
+    b"{",
+    b"null",
+    b"[]",
+    b"[1, 2]",
+    b"3",
+    b"\xff\xfe\x00",
+    DEEP.encode(),
+    b'{"steps": "x"}',
+    b'{"steps": 3, "test": 1}',
+)
+
+
+@pytest.mark.parametrize("content", ANYTHING)
+@pytest.mark.parametrize("name", ["config.json", "metrics.json"])
+def test_any_bytes_in_a_file_of_settings_or_figures_are_refused_in_a_sentence(run, name, content):
+    (run / name).write_bytes(content)
+    with pytest.raises(UserError, match=rf"{name} (is damaged|does not fit)") as refusal:
+        getattr(RunFolder(run), name.removesuffix(".json"))
+    assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("data.classes_per_batch", 0),
+        ("data.classes_per_batch", "auto"),
+        ("num_epochs", "auto"),
+        ("data.samples_per_class", -1),
+        ("optimiser.learning_rate", -1),
+        ("log_every", 0),
+        ("threads", 10**9),
+    ],
+)
+def test_a_config_edited_by_hand_is_refused_in_a_sentence(run, key, value):
+    config = json.loads((run / "config.json").read_text())
+    *parents, last = key.split(".")
+    group = config
+    for parent in parents:
+        group = group[parent]
+    group[last] = value
+    (run / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=last):
+        resume(run)
+
+
+GARBAGE = (
+    b"garbage",
+    b"{}",
+    b"3",
+    b"null",
+    b'{"event": "training"}',
+    b'{"event": 1, "step": 2}',
+    b"\xff\xfe",
+    DEEP.encode(),
+    b'{"event": "adaptation", "step": 3, "distribution": "x"}',
+    b'{"event": "selection", "step": 3, "epoch": 0}',
+)
+
+
+@pytest.mark.parametrize("line", GARBAGE)
+@pytest.mark.parametrize("name", ["events.jsonl", "timing.jsonl"])
+def test_a_garbage_line_is_refused_by_a_report_and_passed_over_by_the_live_page(whole, tmp_path, name, line):
+    run = RunFolder(shutil.copytree(whole, tmp_path / "run"))
+    before = series_of(run)
+    lines = (run.path / name).read_bytes().splitlines(keepends=True)
+    (run.path / name).write_bytes(b"".join([*lines[:2], line + b"\n", *lines[2:]]))
+    with pytest.raises(UserError, match=f"{name} is damaged .line 3"):
+        series_of(run)
+    assert series_of(run, strict=False) == before
+    answer = LiveRun(run).answer()
+    assert answer["curves"].keys() == before["curves"].keys()
+    json.dumps(answer, allow_nan=False)
+
+
+def test_the_live_page_survives_damaged_figures(whole, tmp_path):
+    run = RunFolder(shutil.copytree(whole, tmp_path / "run"))
+    (run.path / "metrics.json").write_text("{")
+    assert LiveRun(run).answer()["figures"] is None
+
+
+STATES = (
+    {},
+    {"network": 3},
+    {"network": {}, "lengths": {"events.jsonl": -1}},
+    {"step": "x"},
+)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_checkpoint_with_another_header_is_refused_in_a_sentence(run, state):
+    newest = RunFolder(run).checkpoints()[-1]
+    good = load_state(newest)
+    save_state(newest, {**good, **state} if state else {})
+    with pytest.raises(UserError, match=r"not a whole checkpoint|does not fit"):
+        resume(run)
+
+
+@pytest.mark.parametrize("header", ["", "3", "null", "[]", '{"tensor": "x"}', '{"items": 3}', '{"items": [[1]]}', DEEP])
+def test_a_checkpoint_with_a_damaged_header_is_refused_in_a_sentence(run, header):
+    newest = RunFolder(run).checkpoints()[-1]
+    newest.write_bytes(safetensors.torch.save({"a": torch.zeros(2)}, metadata={"state": header}))
+    with pytest.raises(UserError, match="not a whole checkpoint"):
+        resume(run)
+    for content in (b"", b"x" * 9, newest.read_bytes()[:-3]):
+        newest.write_bytes(content)
+        with pytest.raises(UserError, match="not a whole checkpoint"):
+            RunFolder(run).load_checkpoint()
+
+
+def test_a_setting_nested_too_deeply_is_refused_in_a_sentence(config):
+    for depth in (70, 1000, 100_000):
+        with pytest.raises(UserError, match="nested too deeply"):
+            with_settings(config, [f"loss.options.x={'[' * depth}{']' * depth}"])

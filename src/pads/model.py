@@ -106,7 +106,9 @@ def load_file(path: Path, device: str = "auto") -> Model:
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         network = build_network(config)
         network.load_state_dict(state)
-    except (KeyError, RuntimeError, safetensors.SafetensorError) as error:
+    except UserError:
+        raise
+    except (LookupError, RuntimeError, TypeError, ValueError, AttributeError, safetensors.SafetensorError) as error:
         raise UserError(
             f"{path} is not a whole model of pads: give a run folder, or what `pads export` made."
         ) from error

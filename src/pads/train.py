@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from pads.autoconfig import settled
 from pads.build import build_optimiser, build_parts, match_layouts, pick_device, set_learning_rates, start_network
-from pads.check import check, check_share
+from pads.check import check
 from pads.config import Config
 from pads.curricula import Curriculum
 from pads.data import class_batches
@@ -69,7 +69,7 @@ def resume(run: RunFolder | Path | str, *, watch: Watch | None = None) -> RunFol
             return folder
         with folder:
             config = team.lead(lambda: folder.config)
-            check_share(config)
+            check(config)
             return fit(config, folder, load_views(config, pick_device(config.device, team), watch, team), watch)
 
 

@@ -104,3 +104,96 @@ def test_a_full_disk_advises_the_same_command(run, photos, tmp_path, monkeypatch
     assert "--resume" not in str(refusal.value)
     np.testing.assert_array_equal(build_index(run, photos, tmp_path / "index").vectors_ND.shape[0], 35)
     assert len(Index.open(tmp_path / "index")) == 35
+
+
+# -- damaged -----------------------------------------------------------------------------------------------------------
+
+
+def change(path, keys, value):
+    """Put a value into a JSON file, or take it away."""
+    content = json.loads(path.read_text())
+    *parents, last = keys
+    inner = content
+    for key in parents:
+        inner = inner[key]
+    if value is MISSING:
+        del inner[last]
+    else:
+        inner[last] = value
+    path.write_text(json.dumps(content))
+
+
+MISSING = object()
+DEEP = "[" * 100_000
+ANYTHING = (b"", b"{", b"null", b"[]", b"{}", b"\xff\xfe\x00", b"[1, 2]", DEEP.encode(), b'{"format": 1}', b"1e999")
+
+
+@pytest.mark.parametrize("content", ANYTHING)
+@pytest.mark.parametrize("kind", ["manifest", "rows", "vectors", "model"])
+def test_any_bytes_in_a_file_of_an_index_are_refused_in_a_sentence(own, kind, content):
+    manifest = json.loads((own / "index.json").read_text())
+    (own / manifest["files"].get(kind, "index.json")).write_bytes(content)
+    with pytest.raises(UserError, match=r"damaged|another version|not a whole model") as refusal:
+        Index.open(own)
+    assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [
+        (["files"], MISSING),
+        (["files", "rows"], MISSING),
+        (["files", "vectors"], 3),
+        (["files", "vectors"], "/etc/passwd"),
+        (["files", "rows"], "../precious.json"),
+        (["root"], MISSING),
+        (["root"], None),
+        (["calibration"], {"num_images": 1}),
+        (["calibration", "distances_P"], [1.0]),
+        (["calibration", "num_images"], 0),
+        (["codes"], {"num_probes": 1, "recall": 1.0}),
+        (["codes"], "x"),
+        (["num_images"], 7),
+        (["num_images"], "many"),
+        (["model"], ["x"]),
+        (["format"], "1"),
+    ],
+)
+def test_a_nested_key_that_does_not_fit_is_refused_in_a_sentence(own, keys, value):
+    change(own / "index.json", keys, value)
+    with pytest.raises(UserError, match=r"damaged|another version"):
+        Index.open(own)
+
+
+@pytest.mark.parametrize(
+    "row", [None, [], ["a", 1], ["a", "b", 1, "c"], [3, 1, 1, "c"], ["", 1, 1, "c"], {"path": "a"}]
+)
+def test_a_row_that_is_none_is_refused_in_a_sentence(own, run, photos, row):
+    change(own / json.loads((own / "index.json").read_text())["files"]["rows"], [0], row)
+    with pytest.raises(UserError, match=r"rows-1\.json is damaged"):
+        Index.open(own)
+    with pytest.raises(UserError, match="--rebuild"):
+        build_index(run, photos, own)
+    assert len(build_index(run, photos, own, rebuild=True)) == 35
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros((3, 8), np.float32), np.zeros((35, 8)), np.zeros(35, np.float32), "objects"]
+)
+def test_an_array_of_another_kind_is_refused_in_a_sentence(own, array):
+    file = own / json.loads((own / "index.json").read_text())["files"]["vectors"]
+    np.save(file, np.array([{"a": 1}]) if isinstance(array, str) else array, allow_pickle=True)
+    with pytest.raises(UserError, match=r"vectors-1\.npy is damaged"):
+        Index.open(own)
+
+
+def test_a_chunk_of_a_stopped_process_that_does_not_fit_is_embedded_again(own, run, photos):
+    from pads.runs.checkpoint import save_state
+
+    (own / "index.json").unlink()
+    (own / "pending").mkdir()
+    save_state(own / "pending" / "00000000.safetensors", {"model": "x"})
+    save_state(own / "pending" / "00000001.safetensors", {"rows": 3, "vectors": None, "model": 1})
+    (own / "pending" / "mine.safetensors").write_bytes(b"")
+    (own / "rows-x.json").write_text("")
+    assert len(build_index(run, photos, own)) == 35

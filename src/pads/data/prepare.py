@@ -44,10 +44,31 @@ from pads.runtime.files import (
     sync_file,
     write_atomically,
 )
+from pads.runtime.reading import damaged, is_count, is_positive, read_json, read_json_lines
 
 PIXELS, CHUNKS, STORE = "pixels.npy", "chunks.jsonl", "store.json"
 FORMAT = 2
 CHUNK_IMAGES = 128
+SPLIT = {
+    "class_names": [str],
+    "labels": [is_count],
+    "paths": [str],
+    "boxes": [(None, [float])],
+    "is_query?": [bool],
+    "is_gallery?": [bool],
+}
+CONTENTS = {
+    "format": int,
+    "dataset": str,
+    "options": dict,
+    "size": is_positive,
+    "longer": is_positive,
+    "notes": [str],
+    "splits": {"train": SPLIT, "test": SPLIT, "selection?": SPLIT},
+}
+"""Of store.json."""
+RECORD = {"chunk": is_count, "source": str, "sha256": str, "sizes": [[is_count]], "bad": {str: str}}
+"""Of chunks.jsonl."""
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how many images are done, and of how many."""
@@ -141,10 +162,14 @@ def open_prepared(path: Path, base: Path | None = None) -> Prepared:
     """The store in this folder; its images are named by where they were below base, if the originals are there."""
     if not (path / STORE).is_file():
         raise UserError(f"the store {path} is not finished; run the same `pads prepare` again to go on with it.")
-    contents = json.loads((path / STORE).read_text())
-    if contents["format"] != FORMAT:
+    again = "run `pads prepare` again."
+    if read_json(path / STORE, {"format": int}, again)["format"] != FORMAT:
         raise UserError(f"the store {path} was made by another version of pads; run `pads prepare` again.")
-    benchmark = benchmark_of(contents, base or path)
+    contents = read_json(path / STORE, CONTENTS, again)
+    try:
+        benchmark = benchmark_of(contents, base or path)
+    except (ValueError, LookupError, TypeError, AssertionError, OverflowError) as error:
+        raise damaged(path / STORE, error, again) from error
     prepared = Prepared(path, benchmark, contents, read_log(path))
     num_all = sum(len(images) for images in split_lists(benchmark).values())
     if not has_shape(path, (num_all, *prepared.shape)) or len(prepared.sizes) != num_all:
@@ -466,10 +491,6 @@ def read_log(path: Path) -> dict[int, dict[str, Any]]:
     """The newest line of each chunk; one that was cut short does not count."""
     log: dict[int, dict[str, Any]] = {}
     if (path / CHUNKS).is_file():
-        for line in (path / CHUNKS).read_text().splitlines():
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError:
-                continue
+        for record in read_json_lines(path / CHUNKS, RECORD, "run `pads prepare` again.", strict=False):
             log[record["chunk"]] = record
     return log

@@ -25,8 +25,10 @@ from pads.publish.export_card import model_card
 from pads.publish.formats import FORMATS, TOLERANCE, difference
 from pads.runs import RunFolder
 from pads.runtime.files import make_folder, put_in_place, remove_empty_folder, remove_file, write_atomically
+from pads.runtime.reading import read_json
 
 EXPORT = "export.json"
+EXPORTED = {"file": str, "bytes": int, "sha256": str, "difference": float}
 
 
 def export_run(
@@ -69,12 +71,10 @@ def export_run(
 def started(path: Path, made_by: str, checkpoint: str) -> dict[str, Any]:
     """The folder, and what it holds of this very network."""
     if (path / EXPORT).is_file():
-        try:
-            exported = json.loads((path / EXPORT).read_text())
-            if exported["model"] == made_by:
-                return exported
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path / EXPORT} is damaged: delete {path}, or give another folder with --out.") from error
+        shape = {"model": str, "checkpoint": str, "formats": {str: EXPORTED}}
+        exported = read_json(path / EXPORT, shape, f"delete {path}, or give another folder with --out.")
+        if exported["model"] == made_by:
+            return exported
         raise UserError(f"{path} holds another network: delete it, or give another folder with --out.")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UserError(f"{path} exists and is not an export of pads: give a new folder with --out.")

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pads.errors import UserError
 from pads.runtime.files import AGAIN, write_atomically
+from pads.runtime.reading import Shape, check_shape
 
 
 def save_state(path: Path, state: Mapping[str, Any], *, again: str = AGAIN) -> None:
@@ -25,12 +26,15 @@ def save_state(path: Path, state: Mapping[str, Any], *, again: str = AGAIN) -> N
     write_atomically(path, safetensors.torch.save(tensors, metadata={"state": json.dumps(tree)}), again=again)
 
 
-def load_state(path: Path) -> dict[str, Any]:
+def load_state(path: Path, shape: Shape = dict) -> dict[str, Any]:
+    """Read what `save_state` wrote, if it has this shape."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             tree = json.loads((file.metadata() or {})["state"])
-            return unpacked(tree, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
-    except (OSError, KeyError, json.JSONDecodeError, safetensors.SafetensorError) as error:
+            state = unpacked(tree, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+        check_shape(state, shape)
+        return state
+    except (OSError, LookupError, TypeError, ValueError, RecursionError, safetensors.SafetensorError) as error:
         raise UserError(
             f"{path} is not a whole checkpoint of pads ({error}): delete it, and --resume goes on from the one before."
         ) from error

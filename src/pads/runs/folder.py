@@ -13,6 +13,7 @@ metrics.json        the final figures; it exists when the run is finished
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import platform
@@ -26,9 +27,10 @@ import numpy
 import torch
 
 import pads
-from pads.config import Config, from_json, lookup, to_json
+from pads.config import AUTO, CHOSEN, Config, from_dict, lookup, to_json
 from pads.errors import UserError
 from pads.runs.checkpoint import load_state, save_state
+from pads.runs.events import METRICS
 from pads.runtime.files import (
     PARTIAL,
     RESUME,
@@ -42,9 +44,19 @@ from pads.runtime.files import (
     remove_folder,
     write_atomically,
 )
+from pads.runtime.reading import is_count, is_positive, read_json
 from pads.runtime.team import num_processes
 
 KEPT_CHECKPOINTS = 2
+CHECKPOINT = {"network?": dict, "curriculum?": dict, "selected?": {"step": is_count, "epoch?": is_positive}}
+TO_RESUME = {
+    **dict.fromkeys(("network", "loss", "optimiser", "curriculum", "drawn"), dict),
+    "selected": {"step": is_count, "epoch?": is_positive},
+    "step": is_positive,
+    "lengths": {str: is_count},
+    "generator": torch.Tensor,
+}
+SELECTED = {"network": dict}
 
 
 class RunFolder:
@@ -82,7 +94,7 @@ class RunFolder:
         """While a saved state is put into parts that were built from config.json."""
         try:
             yield
-        except (KeyError, RuntimeError, ValueError, AssertionError) as error:
+        except (LookupError, RuntimeError, ValueError, AssertionError, TypeError, AttributeError) as error:
             raise UserError(
                 f"what {self.path} saved does not fit its config.json or the images: put back what was changed since."
             ) from error
@@ -106,14 +118,18 @@ class RunFolder:
 
     @property
     def config(self) -> Config:
+        values = read_json(self.config_path, dict, "put back the file that the run wrote.")
         try:
-            return from_json(self.config_path.read_text())
+            config: Config = from_dict(values)
         except UserError as error:
             raise UserError(f"{self.config_path} does not fit this version of pads: {error}") from error
-        except ValueError as error:
+        open_choices = [key for key in CHOSEN if functools.reduce(getattr, key.split("."), config) == AUTO]
+        if open_choices:
             raise UserError(
-                f"{self.config_path} is not valid JSON ({error}); put back the file that the run wrote."
-            ) from error
+                f"{self.config_path} leaves {sorted(open_choices)[0]} open, which was settled when the run began: put back "
+                "the file that the run wrote."
+            )
+        return config
 
     @property
     def config_path(self) -> Path:
@@ -132,9 +148,9 @@ class RunFolder:
         """The final figures, None while the run is not finished."""
         path = self.path / "metrics.json"
         try:
-            return json.loads(path.read_text()) if path.exists() else None
-        except ValueError as error:
-            raise UserError(f"{path} is not valid JSON ({error}); delete it, and --resume writes it anew.") from error
+            return read_json(path, METRICS, "delete it, and --resume writes it anew.")
+        except FileNotFoundError:
+            return None
 
     @property
     def is_finished(self) -> bool:
@@ -207,11 +223,12 @@ class RunFolder:
     def load_checkpoint(self) -> dict[str, Any] | None:
         """The newest checkpoint, None before the first."""
         checkpoints = self.checkpoints()
-        return load_state(checkpoints[-1]) if checkpoints else None
+        return load_state(checkpoints[-1], CHECKPOINT) if checkpoints else None
 
     def load_to_resume(self) -> dict[str, Any] | None:
         """Load the newest checkpoint, and refuse where a file that belongs to it is missing."""
-        checkpoint = self.load_checkpoint()
+        checkpoints = self.checkpoints()
+        checkpoint = load_state(checkpoints[-1], TO_RESUME) if checkpoints else None
         self.check_selected(checkpoint)
         return checkpoint
 
@@ -231,7 +248,7 @@ class RunFolder:
         """The network's state, of the `selected` epoch (the last, if none was selected) or the `last` checkpoint."""
         lookup(dict.fromkeys(("selected", "last")), which, "checkpoint")
         if which == "selected" and self.selected_path.exists():
-            return load_state(self.selected_path)["network"]
+            return load_state(self.selected_path, SELECTED)["network"]
         checkpoint = self.load_checkpoint()
         if which == "selected":
             self.check_selected(checkpoint)
@@ -239,6 +256,8 @@ class RunFolder:
             raise UserError(
                 f"{self.path} has no checkpoint yet: train it first with `pads train --resume {self.path}`."
             )
+        if "network" not in checkpoint:
+            raise UserError(f"the newest checkpoint of {self.path} holds no network: train the run anew.")
         return checkpoint["network"]
 
     def __repr__(self) -> str:
@@ -276,7 +295,8 @@ class SilentFolder(RunFolder):
 
     def load_to_resume(self) -> dict[str, Any] | None:
         """Load the newest checkpoint, and refuse where a file that belongs to it is missing."""
-        checkpoint = self.load_checkpoint()
+        checkpoints = self.checkpoints()
+        checkpoint = load_state(checkpoints[-1], TO_RESUME) if checkpoints else None
         self.check_selected(checkpoint)
         return checkpoint
 

@@ -45,12 +45,49 @@ from pads.runtime.files import (
     write_array,
     write_atomically,
 )
+from pads.runtime.reading import (
+    Misfit,
+    damaged,
+    has_shape,
+    is_count,
+    is_file_name,
+    is_positive,
+    read_array,
+    read_json,
+)
 from pads.search.calibration import Calibration, calibrate_run, check_precision
 from pads.search.engines import has_faiss, make_codes, nearest_of_all, needs_codes, pick_engine, ranked
 from pads.search.files import Bad, Found, Read, Row, existing_images_folder, found_below, label_of, read_chunks
 
 FORMAT = 1
 MANIFEST, PENDING, LOCK = "index.json", "pending", "lock"
+REBUILD = "make the index anew with `pads index --rebuild`."
+CURVE = {
+    "num_images": is_positive,
+    "num_classes": is_positive,
+    "distances_P": [float],
+    "same_P": [is_count],
+    "strangers_P": [is_count],
+}
+
+
+def is_curve(values: Any) -> bool:
+    """Tell whether this is a Calibration in JSON's words."""
+    return has_shape(values, CURVE) and len({len(values[name]) for name in CURVE if name.endswith("_P")}) == 1
+
+
+CONTENTS = {
+    "format": int,
+    "run": str,
+    "model": str,
+    "root": str,
+    "num_images": is_positive,
+    "calibration": (str, is_curve),
+    "codes": (None, {"num_probes": is_positive, "recall": float}),
+    "files": {"model": is_file_name, "rows": is_file_name, "vectors": is_file_name, "codes?": is_file_name},
+}
+"""Of index.json."""
+PENDING_CHUNK = {"model": str, "rows": list, "vectors": torch.Tensor}
 OURS = re.compile(r"lock|pending|(index\.json|map\.npz|(model|rows|vectors|codes)-\w+\.\w+)(\.partial)?")
 """What a process that did not come to its end may leave behind, and the map that `pads serve` keeps."""
 
@@ -73,7 +110,7 @@ class Index:
         self._engine = pick_engine(vectors_ND, read_codes(path, manifest))
         self.engine = self._engine.name
         values = manifest["calibration"]
-        self.calibration = Calibration(**values) if isinstance(values, dict) else None
+        self.calibration = Calibration(**{name: values[name] for name in CURVE}) if isinstance(values, dict) else None
         self.not_calibrated = values if isinstance(values, str) else ""
         """Why there is no calibration."""
 
@@ -84,8 +121,10 @@ class Index:
         for _ in range(2):  # a second time if it was written anew between reading index.json and the files it names
             manifest = read_manifest(path)
             with contextlib.suppress(FileNotFoundError):
-                model = load_file(path / manifest["files"]["model"])
-                return cls(path, manifest, model, read_vectors(path, manifest), read_rows(path, manifest))
+                model, vectors_ND = load_file(path / manifest["files"]["model"]), read_vectors(path, manifest)
+                if vectors_ND.shape[1] != model.config.network.embedding_dim:
+                    raise damaged(path, Misfit("its vectors are not those of its model"), REBUILD)
+                return cls(path, manifest, model, vectors_ND, read_rows(path, manifest))
         raise UserError(
             f"{path} is damaged: files that its {MANIFEST} names are missing. Make it anew with `pads index`."
         )
@@ -343,28 +382,45 @@ def read_manifest(path: Path) -> dict[str, Any]:
             raise UserError(f"{path} is not finished: run the same `pads index` again, and it goes on.")
         what = "is not an index" if path.exists() else "does not exist"
         raise UserError(f"{path} {what}. `pads index RUN IMAGES --out {path}` makes one.")
-    try:
-        manifest = json.loads((path / MANIFEST).read_text())
-        version = manifest["format"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path / MANIFEST} is damaged: make the index anew with `pads index --rebuild`.") from error
-    if version != FORMAT:
-        raise UserError(f"{path} was made by another version of pads: make it anew with `pads index --rebuild`.")
-    return manifest
+    if read_json(path / MANIFEST, {"format": int}, REBUILD)["format"] != FORMAT:
+        raise UserError(f"{path} was made by another version of pads: {REBUILD}")
+    return read_json(path / MANIFEST, CONTENTS, REBUILD)
 
 
 def read_rows(path: Path, manifest: Mapping[str, Any]) -> list[Row]:
-    return [Row(*values) for values in json.loads((path / manifest["files"]["rows"]).read_text())]
+    """Rows in the order of their paths, as many as the manifest says."""
+    file = path / manifest["files"]["rows"]
+    rows = [Row(*values) for values in read_json(file, [is_row], REBUILD)]
+    paths = [row.path for row in rows]
+    if len(rows) != manifest["num_images"] or paths != sorted(set(paths)):
+        raise damaged(file, Misfit("its rows are not those of the index"), REBUILD)
+    return rows
 
 
 def read_vectors(path: Path, manifest: Mapping[str, Any]) -> np.ndarray:
     """Mapped so that writing to it, which torch insists on, would not reach the file."""
-    return np.load(path / manifest["files"]["vectors"], mmap_mode="c")
+    file = path / manifest["files"]["vectors"]
+    vectors_ND = read_array(file, np.float32, 2, REBUILD, mapped="c")
+    if len(vectors_ND) != manifest["num_images"]:
+        raise damaged(file, Misfit(f"{len(vectors_ND):,} vectors of {manifest['num_images']:,}"), REBUILD)
+    return vectors_ND
 
 
 def read_codes(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any] | None:
     codes = manifest["codes"]
-    return codes and {**codes, "content": np.fromfile(path / manifest["files"]["codes"], dtype=np.uint8)}
+    if codes is None:
+        return None
+    if "codes" not in manifest["files"]:
+        raise damaged(path / MANIFEST, Misfit("files.codes is missing"), REBUILD)
+    return {**codes, "content": np.fromfile(path / manifest["files"]["codes"], dtype=np.uint8)}
+
+
+def is_row(values: Any) -> bool:
+    """Tell whether this is a Row in JSON's words, of a file below the root."""
+    kinds = [str, is_count, int, str]
+    if not isinstance(values, list) or len(values) != len(kinds):
+        return False
+    return all(has_shape(*pair) for pair in zip(values, kinds, strict=True)) and values[0] not in ("", ".")
 
 
 class Pending:
@@ -372,15 +428,16 @@ class Pending:
 
     def __init__(self, path: Path, made_by: str) -> None:
         self.folder, self.made_by = path / PENDING, made_by
-        self.files = sorted(self.folder.glob("*.safetensors"))
-        self.next_number = int(self.files[-1].stem) + 1 if self.files else 0
+        self.files = sorted(file for file in self.folder.glob("*.safetensors") if file.stem.isdecimal())
+        self.next_number = max((int(file.stem) for file in self.files), default=-1) + 1
 
     def chunks(self) -> Iterator[tuple[list[Row], np.ndarray]]:
         """Those of a process that did not come to its end."""
         for file in self.files:
             with contextlib.suppress(UserError):  # not whole: its images are embedded again
-                state = load_state(file)
-                if state["model"] == self.made_by:
+                state = load_state(file, PENDING_CHUNK)
+                is_whole = all(map(is_row, state["rows"])) and len(state["rows"]) == len(state["vectors"])
+                if state["model"] == self.made_by and is_whole:
                     yield [Row(*row) for row in state["rows"]], state["vectors"].numpy()
 
     def save(self, rows: Sequence[Row], vectors_BD: np.ndarray) -> None:
@@ -394,7 +451,8 @@ def write_index(
     path: Path, manifest: Mapping[str, Any], model: Model, rows: Sequence[Row], vectors_ND: np.ndarray
 ) -> None:
     """Writes the files of the next generation, then the manifest that names them; then the old ones go."""
-    generation = 1 + max((int(each.stem.partition("-")[2]) for each in path.glob("rows-*.json")), default=0)
+    numbers = [each.stem.partition("-")[2] for each in path.glob("rows-*.json")]
+    generation = 1 + max((int(number) for number in numbers if number.isdecimal()), default=0)
     files = {
         "model": f"model-{manifest['model'][:12]}.safetensors",
         "rows": f"rows-{generation}.json",

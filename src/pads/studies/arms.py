@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from pads.recipes import (
     sop_margin_udist,
     with_pads,
 )
+from pads.runs.events import read_records
 
 Change = Callable[[Config], Config]
 Figures = Mapping[str, float]
@@ -237,8 +237,8 @@ def of_run(name: str) -> Callable[[Config, Path], Config]:
 
 def same_positives(config: Config, run: Path) -> Config:
     """Its share of negatives that are of the anchor's class, as rho."""
-    lines = (run / "events.jsonl").read_text().splitlines() if (run / "events.jsonl").exists() else []
-    shares = [event["negative_of_class_share"] for event in map(json.loads, lines) if event["event"] == "training"]
+    events = [event for event in read_records(run / "events.jsonl") if event["event"] == "training"]
+    shares = [event["negative_of_class_share"] for event in events if "negative_of_class_share" in event]
     rho = round(statistics.fmean(shares), 4) if shares else 0.0
     return replace(config, sampling=replace(config.sampling, rho=rho))
 

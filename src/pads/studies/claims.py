@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,9 @@ from rich.text import Text
 
 from pads.display import make_console, say
 from pads.errors import UserError
+from pads.runs.events import read_records
 from pads.runtime.files import make_folder, write_atomically
+from pads.runtime.reading import read_json
 from pads.studies.seeds import read_rows
 from pads.studies.statistics import Estimate, difference, estimate, paired_difference
 from pads.studies.tables import STUDIES
@@ -41,6 +42,9 @@ class Claim:
     """None where the runs that it needs are not there."""
 
 
+STUDY = {"study": str, "base": str, "data": str}
+
+
 class Evidence:
     """The studies of one data set that lie below a folder."""
 
@@ -48,7 +52,7 @@ class Evidence:
         self.folders: dict[str, Path] = {}
         self.data = ""
         for path in sorted(root.glob("*/study.json")):
-            about = json.loads(path.read_text())
+            about = read_json(path, STUDY, "run the study again.")
             if about["base"] == base:
                 self.folders[about["study"]], self.data = path.parent, about["data"]
 
@@ -164,7 +168,7 @@ def overhead(evidence: Evidence) -> Found | None:
 
 def step_seconds(run: Path) -> float:
     """Over the records of a run, what is measured in between included; the first ones hold the start."""
-    records = [json.loads(line) for line in (run / "timing.jsonl").read_text().splitlines()]
+    records = [record for record in read_records(run / "timing.jsonl") if "seconds" in record]
     steps = [record["step"] for record in records]
     seconds = [record["seconds"] for record in records]
     return sum(seconds[1:]) / (steps[-1] - steps[0]) if len(records) > 1 else seconds[0] / steps[0]
@@ -189,7 +193,7 @@ def progression(evidence: Evidence) -> Found | None:
 
 
 def perplexities(run: Path) -> list[float]:
-    events = map(json.loads, (run / "events.jsonl").read_text().splitlines())
+    events = read_records(run / "events.jsonl")
     return [event["perplexity"] for event in events if event["event"] == "adaptation" and "perplexity" in event]
 
 

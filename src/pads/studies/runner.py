@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pads.check import check
-from pads.config import Config, from_json, lookup, to_dict, to_json, with_settings
+from pads.config import Config, from_dict, lookup, to_dict, to_json, with_settings
 from pads.data.prepare import read_data
 from pads.display import print_notes
 from pads.errors import UserError
@@ -35,6 +35,7 @@ from pads.runtime.files import (
     remove_folder,
     write_atomically,
 )
+from pads.runtime.reading import read_json
 from pads.studies.arms import Arm, Change, Study, tuning
 from pads.studies.engines import ENGINES, Job, Outcome, Tell, run_all
 from pads.studies.plan import DEFAULT_SEEDS, Key, Plan, Result
@@ -201,7 +202,7 @@ def check_same(plan: Plan) -> None:
     """An arm's config is written down once; other settings would mix two studies in one table."""
     for name in dict.fromkeys(name for name, _ in plan.runs()):
         path, config = plan.out / f"{name}.json", public_config(plan, plan.study.arm(name))
-        before = from_json(path.read_text()) if path.exists() else None
+        before = read_config(path) if path.exists() else None
         if before is not None and before != config and has_runs(plan, name):
             raise UserError(
                 f"{plan.out} holds {name} with other settings ({listed_differences(before, config)}): "
@@ -319,7 +320,16 @@ def selection_level(run: Path) -> float:
 
 def read_tuned(out: Path) -> dict[str, Any]:
     path = out / "tuned.json"
-    return json.loads(path.read_text()) if path.exists() else {}
+    shape = {str: {"settings": [str], "selection": {str: float}}}
+    return read_json(path, shape, "delete it, and --tune picks anew.") if path.exists() else {}
+
+
+def read_config(path: Path) -> Config:
+    """The config of an arm, as it was written down."""
+    try:
+        return from_dict(read_json(path, dict, "give another --out."))
+    except UserError as error:
+        raise UserError(f"{path} does not fit this version of pads, so give another --out: {error}") from error
 
 
 # -- small things -----------------------------------------------------------------------------------------------------------

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pads.config import Config
 from pads.runs import RunFolder
+from pads.runs.events import read_records
 from pads.runtime.files import write_atomically
+from pads.runtime.reading import damaged
 
 
 def row_of(config: Config, folder: RunFolder, seconds: float | None, commit: str) -> dict[str, Any]:
     """Last, selected and best test epoch of every metric, as fractions; and what the selection split had at its best."""
     figures = folder.metrics
     assert figures is not None
-    path = folder.path / "test_curve.jsonl"
-    curve = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    curve = list(read_records(folder.path / "test_curve.jsonl"))
     best = max(curve, key=lambda point: point["recall@1"]) if curve else None
     row: dict[str, Any] = {"recipe": config.recipe, "seed": config.seed, "epochs": config.num_epochs}
     row["selected_epoch"] = (figures["selection"] or {}).get("epoch", config.num_epochs)
@@ -49,8 +49,15 @@ def append_row(path: Path, row: Mapping[str, Any]) -> None:
 def read_rows(path: Path) -> list[dict[str, str]]:
     if not path.exists():
         return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+    try:
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        for row in rows:
+            if not row["recipe"] or int(row["seed"]) < 0 or None in row or None in row.values():
+                raise ValueError("a row without its recipe, seed or figures")
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        raise damaged(path, error, "put back what the study wrote, or delete it and run the study again.") from error
+    return rows
 
 
 def finished(path: Path) -> set[tuple[str, int]]:

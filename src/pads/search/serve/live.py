@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pads.reports.series import read_lines, series_of
+from pads.errors import UserError
+from pads.reports.series import series_of
 from pads.runs import RunFolder
+from pads.runs.events import read_records
 
 FILES = ("events.jsonl", "timing.jsonl", "test_curve.jsonl", "metrics.json", "report.html")
 
@@ -36,10 +38,17 @@ class LiveRun:
     def report(self) -> Path:
         return self.run.path / "report.html"
 
+    def _metrics(self) -> dict[str, Any]:
+        """The final figures, none where they are damaged: the curves are still worth a look."""
+        try:
+            return self.run.metrics or {}
+        except UserError:
+            return {}
+
     def _read(self) -> dict[str, Any]:
-        metrics = self.run.metrics or {}
+        metrics = self._metrics()
         return {
-            **series_of(self.run),
+            **series_of(self.run, strict=False),
             "path": str(self.run.path),
             "report": self.report.is_file(),
             "figures": {row: finite(values) for row, values in metrics.get("test", {}).items()} or None,
@@ -52,13 +61,13 @@ class LiveRun:
 def progress_of(run: Path, num_epochs: int) -> dict[str, Any]:
     """How far a run is; of how many steps it will have, only the end of an epoch tells."""
     step, num_steps = 0, None
-    for event in read_lines(run / "events.jsonl"):
+    for event in read_records(run / "events.jsonl", strict=False):
         step = max(step, event["step"])
-        if event["event"] == "selection" and num_steps is None:
+        if event["event"] == "selection" and num_steps is None and "epoch" in event:
             num_steps = event["step"] // event["epoch"] * num_epochs
     speed = None
-    for timing in read_lines(run / "timing.jsonl"):
-        speed = timing["images_per_second"]
+    for timing in read_records(run / "timing.jsonl", strict=False):
+        speed = timing.get("images_per_second", speed)
     return {"step": step, "num_steps": num_steps, "images_per_second": speed}
 
 
