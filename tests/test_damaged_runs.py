@@ -121,12 +121,14 @@ def test_two_processes_that_start_the_same_run_do_not_spoil_it(config, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["lock", "events.jsonl", "timing.jsonl"])
-def test_a_run_does_not_write_through_a_link(run, outside, name):
+def test_a_run_does_not_write_through_a_link(run, tmp_path, name):
     RunFolder(run).checkpoints()[-1].unlink()
-    (run / name).unlink(missing_ok=True)
-    (run / name).symlink_to(outside)
+    (run / name).rename(tmp_path / "precious")
+    (run / name).symlink_to(tmp_path / "precious")
+    before = (tmp_path / "precious").read_bytes()
     with pytest.raises(UserError, match=f"{name} could not be written: it is a link"):
         resume(run)
+    assert (tmp_path / "precious").read_bytes() == before
     assert not (run / "metrics.json").exists()
 
 
@@ -284,3 +286,59 @@ def test_a_setting_nested_too_deeply_is_refused_in_a_sentence(config):
     for depth in (70, 1000, 100_000):
         with pytest.raises(UserError, match="nested too deeply"):
             with_settings(config, [f"loss.options.x={'[' * depth}{']' * depth}"])
+
+
+# -- bits --------------------------------------------------------------------------------------------------------------
+
+
+def flip(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.999])
+def test_a_flipped_bit_in_a_checkpoint_is_noticed(run, whole, share):
+    newest = RunFolder(run).checkpoints()[-1]
+    flip(newest, int(share * newest.stat().st_size))
+    with pytest.raises(UserError, match="not a whole checkpoint"):
+        resume(run)
+    newest.unlink()  # as the message says
+    resume(run)
+    for name in ("events.jsonl", "metrics.json", "selected.safetensors"):
+        assert (run / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_a_flipped_bit_in_the_selected_network_is_noticed(run):
+    flip(run / "selected.safetensors", -5)
+    with pytest.raises(UserError, match="checksum"):
+        evaluate_run(run)
+
+
+def test_a_checkpoint_of_an_older_version_without_a_checksum_is_read(tmp_path):
+    content = safetensors.torch.save({"a": torch.ones(2)}, {"state": '{"items": [["a", {"tensor": "a"}]]}'})
+    (tmp_path / "old.safetensors").write_bytes(content)
+    assert load_state(tmp_path / "old.safetensors")["a"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "state", [torch.tensor(3), torch.zeros(0, 4), torch.ones(3, dtype=torch.bfloat16), torch.tensor([True])]
+)
+def test_tensors_of_every_kind_have_a_checksum(tmp_path, state):
+    save_state(tmp_path / "s.safetensors", {"a": state, "b": 1})
+    assert torch.equal(load_state(tmp_path / "s.safetensors")["a"], state)
+
+
+@pytest.mark.parametrize("num_kept", [None, 0, 10, -1])
+def test_events_that_were_shortened_or_deleted_are_noticed(run, whole, num_kept):
+    content = (run / "events.jsonl").read_bytes()
+    (run / "events.jsonl").unlink()
+    if num_kept is not None:
+        (run / "events.jsonl").write_bytes(content[:num_kept])
+    before = num_kept is not None and (run / "events.jsonl").read_bytes()
+    with pytest.raises(UserError, match=r"events\.jsonl has .* bytes, and had"):
+        resume(run)
+    assert before is False or (run / "events.jsonl").read_bytes() == before
+    (run / "events.jsonl").write_bytes(content)
+    resume(run)
+    assert (run / "metrics.json").read_bytes() == (whole / "metrics.json").read_bytes()

@@ -197,3 +197,20 @@ def test_a_chunk_of_a_stopped_process_that_does_not_fit_is_embedded_again(own, r
     (own / "pending" / "mine.safetensors").write_bytes(b"")
     (own / "rows-x.json").write_text("")
     assert len(build_index(run, photos, own)) == 35
+
+
+@pytest.mark.parametrize("kind", ["model", "rows", "vectors"])
+def test_a_flipped_bit_in_any_file_of_an_index_is_noticed(own, run, photos, kind):
+    file = own / json.loads((own / "index.json").read_text())["files"][kind]
+    content = bytearray(file.read_bytes())
+    content[-20] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=r"damaged|not a whole model"):
+        Index.open(own)
+    with pytest.raises(UserError, match=r"damaged .*--rebuild"):
+        build_index(run, photos, own)
+
+
+def test_an_index_of_an_older_version_without_checksums_is_read(own):
+    change(own / "index.json", ["checksums"], MISSING)
+    assert len(Index.open(own)) == 35

@@ -1,10 +1,12 @@
 """Checkpoints: one safetensors file holds everything, tensors as tensors and the rest as JSON in its header.
 
-Nothing is pickled, so a checkpoint of a stranger can be opened safely. A file appears under its name only when it is whole.
+Nothing is pickled, so a checkpoint of a stranger can be opened safely. A file appears under its name only when it is whole,
+and its header holds a checksum of all that is in it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,18 +14,21 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from pads.errors import UserError
 from pads.runtime.files import AGAIN, write_atomically
-from pads.runtime.reading import Shape, check_shape
+from pads.runtime.reading import Misfit, Shape, check_shape
 
 
 def save_state(path: Path, state: Mapping[str, Any], *, again: str = AGAIN) -> None:
     """Writes a nested state of tensors and plain values."""
     tensors: dict[str, Tensor] = {}
     tree = packed(state, "", tensors)
-    write_atomically(path, safetensors.torch.save(tensors, metadata={"state": json.dumps(tree)}), again=again)
+    # within the one entry of the header: safetensors would write two in any order, and the same state in other bytes
+    header = {"sha256": checksum(tree, tensors), **tree}
+    write_atomically(path, safetensors.torch.save(tensors, {"state": json.dumps(header)}), again=again)
 
 
 def load_state(path: Path, shape: Shape = dict) -> dict[str, Any]:
@@ -31,13 +36,25 @@ def load_state(path: Path, shape: Shape = dict) -> dict[str, Any]:
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             tree = json.loads((file.metadata() or {})["state"])
-            state = unpacked(tree, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if "sha256" in tree and tree.pop("sha256") != checksum(tree, tensors):  # the first version had none
+            raise Misfit("its checksum does not fit")
+        state = unpacked(tree, tensors)
         check_shape(state, shape)
         return state
     except (OSError, LookupError, TypeError, ValueError, RecursionError, safetensors.SafetensorError) as error:
         raise UserError(
             f"{path} is not a whole checkpoint of pads ({error}): delete it, and --resume goes on from the one before."
         ) from error
+
+
+def checksum(tree: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    """Return a digest of everything in a checkpoint: a bit that flips on the disk would be another training."""
+    digest = hashlib.sha256(json.dumps(tree).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def packed(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:

@@ -195,9 +195,17 @@ class RunFolder:
 
     def cut_back(self, lengths: Mapping[str, int]) -> None:
         """Forgets what was written after the checkpoint that a resumed run starts from: it will be written again."""
-        for name in ("events.jsonl", "test_curve.jsonl"):
-            if (self.path / name).exists():
-                cut(self.path / name, lengths.get(name, 0))
+        paths = {self.path / name: lengths.get(name, 0) for name in ("events.jsonl", "test_curve.jsonl")}
+        for path, length in paths.items():
+            size = path.stat().st_size if path.exists() else 0
+            if size < length:
+                raise UserError(
+                    f"{path} has {size:,} bytes, and had {length:,} when the newest checkpoint was written: put back the file "
+                    "that the run wrote, or train anew."
+                )
+        for path, length in paths.items():
+            if path.exists():
+                cut(path, length)
 
     def write_json(self, name: str, value: Any) -> None:
         write_atomically(self.path / name, as_json(value), again=RESUME)

@@ -15,6 +15,7 @@ Dimensions: N images, D embedding, Q queries, K neighbours.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -85,6 +86,7 @@ CONTENTS = {
     "calibration": (str, is_curve),
     "codes": (None, {"num_probes": is_positive, "recall": float}),
     "files": {"model": is_file_name, "rows": is_file_name, "vectors": is_file_name, "codes?": is_file_name},
+    "checksums?": {str: str},
 }
 """Of index.json."""
 PENDING_CHUNK = {"model": str, "rows": list, "vectors": torch.Tensor}
@@ -121,6 +123,7 @@ class Index:
         for _ in range(2):  # a second time if it was written anew between reading index.json and the files it names
             manifest = read_manifest(path)
             with contextlib.suppress(FileNotFoundError):
+                check_files(path, manifest)
                 model, vectors_ND = load_file(path / manifest["files"]["model"]), read_vectors(path, manifest)
                 if vectors_ND.shape[1] != model.config.network.embedding_dim:
                     raise damaged(path, Misfit("its vectors are not those of its model"), REBUILD)
@@ -231,6 +234,7 @@ def build_index(
         rows_before = [] if before is None else read_rows(path, before)
         known, pending = Known(), Pending(path, made_by)
         if before is not None:
+            check_files(path, before)
             known.add(rows_before, read_vectors(path, before))
         for chunk in pending.chunks():
             known.add(*chunk)
@@ -466,7 +470,21 @@ def write_index(
     if codes is not None:
         files["codes"] = f"codes-{generation}.faiss"
         write_atomically(path / files["codes"], codes.pop("content").data)
-    write_manifest(path, {**manifest, "files": files, "codes": codes})
+    checksums = {kind: checksum_of(path / name) for kind, name in files.items()}
+    write_manifest(path, {**manifest, "files": files, "checksums": checksums, "codes": codes})
+
+
+def checksum_of(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_files(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Refuse an index with a file that is not as it was written: a flipped bit would be another neighbour."""
+    for kind, expected in manifest.get("checksums", {}).items():
+        file = path / manifest["files"].get(kind, MANIFEST)
+        if checksum_of(file) != expected:
+            raise damaged(file, Misfit("its checksum does not fit"), REBUILD)
 
 
 def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
