@@ -20,6 +20,8 @@ from pads.data.store import BadImage, reason
 from pads.errors import UserError
 from pads.model import Model
 
+MOST_BYTES = 500_000_000
+"""Of an image file."""
 CHUNK_IMAGES = 128
 """Read together, embedded together and saved together; two chunks are in memory at a time."""
 
@@ -145,6 +147,8 @@ def read_image(root: Path, path: str, model: Model, is_known: Callable[[str], bo
     try:
         with open_regular(root / path) as file:
             status = os.fstat(file.fileno())
+            if status.st_size > MOST_BYTES:
+                return Bad(path, f"larger than {MOST_BYTES // 1_000_000} MB")
             content = file.read()
         row = Row(path, status.st_size, status.st_mtime_ns, hashlib.sha256(content).hexdigest())
         if is_known(row.sha256):
