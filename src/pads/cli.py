@@ -262,6 +262,10 @@ def add_serve(commands: Commands) -> None:
     serve.add_argument(
         "--follow-links", action="store_true", help="show images that are links out of the folder of the index, too"
     )
+    serve.add_argument(
+        "--token", nargs="?", const="", metavar="TOKEN", help="ask for a token (a new one, if none is given)"
+    )
+    serve.add_argument("--no-token", action="store_true", help="ask for none, also beyond this machine")
     serve.set_defaults(command=serve_command)
 
 
@@ -539,6 +543,8 @@ def serve_command(options: argparse.Namespace) -> None:
         port=options.port,
         images=options.images,
         follow_links=options.follow_links,
+        token=options.token,
+        no_token=options.no_token,
     )
 
 

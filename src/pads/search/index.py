@@ -61,6 +61,8 @@ from pads.search.engines import has_faiss, make_codes, nearest_of_all, needs_cod
 from pads.search.files import Bad, Found, Read, Row, existing_images_folder, found_below, label_of, read_chunks
 
 FORMAT = 1
+IN_MEMORY = 2**30
+"""Bytes of vectors that are read as a whole. Larger files are mapped: to shorten one in its place ends who searches it."""
 MANIFEST, PENDING, LOCK = "index.json", "pending", "lock"
 REBUILD = "make the index anew with `pads index --rebuild`."
 CURVE = {
@@ -106,6 +108,8 @@ class Index:
         self.path, self.manifest, self.model, self.vectors_ND = path, manifest, model, vectors_ND
         self.root = Path(manifest["root"])
         self.paths = [row.path for row in rows]
+        self.checksums = [row.sha256 for row in rows]
+        """Of the content of each image."""
         self.labels = [label_of(path) for path in self.paths]
         self.rows_of_label = rows_of_labels(self.paths)
         """Every label, in order, with its rows."""
@@ -402,9 +406,10 @@ def read_rows(path: Path, manifest: Mapping[str, Any]) -> list[Row]:
 
 
 def read_vectors(path: Path, manifest: Mapping[str, Any]) -> np.ndarray:
-    """Mapped so that writing to it, which torch insists on, would not reach the file."""
+    """In memory up to IN_MEMORY; beyond that mapped, so that writing, which torch insists on, would not reach the file."""
     file = path / manifest["files"]["vectors"]
-    vectors_ND = read_array(file, np.float32, 2, REBUILD, mapped="c")
+    mapped = "c" if file.stat().st_size > IN_MEMORY else None
+    vectors_ND = read_array(file, np.float32, 2, REBUILD, mapped=mapped)
     if len(vectors_ND) != manifest["num_images"]:
         raise damaged(file, Misfit(f"{len(vectors_ND):,} vectors of {manifest['num_images']:,}"), REBUILD)
     return vectors_ND

@@ -12,6 +12,7 @@ from pads.errors import UserError
 from pads.reports.series import series_of
 from pads.runs import RunFolder
 from pads.runs.events import read_records
+from pads.runtime.reading import read_json
 
 FILES = ("events.jsonl", "timing.jsonl", "test_curve.jsonl", "metrics.json", "report.html")
 
@@ -40,9 +41,10 @@ class LiveRun:
 
     def _metrics(self) -> dict[str, Any]:
         """The final figures, none where they are damaged: the curves are still worth a look."""
+        shape = {"test": {str: {str: float}}, "protocol?": str}
         try:
-            return self.run.metrics or {}
-        except UserError:
+            return read_json(self.run.path / "metrics.json", shape, "delete it, and --resume writes it anew.")
+        except (UserError, FileNotFoundError):
             return {}
 
     def _read(self) -> dict[str, Any]:

@@ -23,7 +23,8 @@ import pads
 from pads.data.formats import FORMATS_IN_WORDS
 from pads.errors import UserError
 from pads.search.serve import answers, pictures
-from pads.search.serve.guard import EVERYWHERE, MAX_BYTES, Guard, is_loopback
+from pads.search.serve.guard import COOKIE, EVERYWHERE, MAX_BYTES, Guard, is_loopback, pick_token
+from pads.search.serve.patience import ImpatientProtocol
 from pads.search.serve.searcher import Searcher
 from pads.search.serve.served import Served
 
@@ -51,22 +52,33 @@ Version = Annotated[str | None, Query(description="of /api/index: lets a browser
 
 
 def run_server(
-    path: Path | str, *, host: str, port: int, images: Path | str | None = None, follow_links: bool = False
+    path: Path | str,
+    *,
+    host: str,
+    port: int,
+    images: Path | str | None = None,
+    follow_links: bool = False,
+    token: str | None = None,
+    no_token: bool = False,
 ) -> None:
     """Opens what is to be served, says where it is, and answers until it is interrupted."""
-    with (
-        bound_socket(host, port) as listener,
-        closing(Served(path, images=images, follow_links=follow_links)) as served,
-    ):
-        for sentence in greeting(served, host, listener.getsockname()[1]):
-            print(sentence, flush=True)
-        make_server(served, host).run(sockets=[listener])
+    with bound_socket(host, port) as listener:
+        token = pick_token(host, token, no_token)
+        with closing(Served(path, images=images, follow_links=follow_links)) as served:
+            for sentence in greeting(served, host, listener.getsockname()[1], token):
+                print(sentence, flush=True)
+            make_server(served, host, token).run(sockets=[listener])
 
 
-def make_server(served: Served, host: str = "127.0.0.1") -> uvicorn.Server:
-    app = make_app(served, host)
+def make_server(served: Served, host: str = "127.0.0.1", token: str | None = None) -> uvicorn.Server:
+    app = make_app(served, host, token)
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3
+        app,
+        http=ImpatientProtocol,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=3,
     )
     return uvicorn.Server(config)
 
@@ -95,21 +107,24 @@ def bound_socket(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def greeting(served: Served, host: str, port: int) -> list[str]:
+def greeting(served: Served, host: str, port: int, token: str | None = None) -> list[str]:
     shown = "localhost" if host in EVERYWHERE else f"[{host}]" if ":" in host else host
-    sentences = [f"Serving {served.path} at http://{shown}:{port} (Ctrl-C stops it)"]
+    fragment = "" if token is None else f"/#token={token}"
+    sentences = [f"Serving {served.path} at http://{shown}:{port}{fragment} (Ctrl-C stops it)"]
     if served.state == "training":
         sentences.append("The run is still training: its curves move, and its test images can be searched at the end.")
     elif served.state == "building":
         sentences.append(
             f"Its test images are searched with an index in {served.index_path}, which is built if missing."
         )
-    if not is_loopback(host):
+    if token is not None:
+        sentences.append("Whoever has this address, with its token, can see the images and search them.")
+    elif not is_loopback(host):
         sentences.append("Whoever reaches this port can see the images and search them: there is no password.")
     return sentences
 
 
-def make_app(served: Served, host: str = "127.0.0.1") -> FastAPI:
+def make_app(served: Served, host: str = "127.0.0.1", token: str | None = None) -> FastAPI:
     problems: dict[int | str, dict[str, Any]] = {"4XX": {"model": answers.Problem}, 422: {"model": answers.Problem}}
     app = FastAPI(
         title="pads serve",
@@ -119,11 +134,13 @@ def make_app(served: Served, host: str = "127.0.0.1") -> FastAPI:
         redoc_url=None,
         responses=problems,
     )
-    app.add_middleware(Guard, host=host)
+    app.add_middleware(Guard, host=host, token=token)
     add_errors(app)
     add_pages(app, served)
     add_api(app, served)
     add_images(app, served)
+    if token is not None:
+        add_token(app, token)
     return app
 
 
@@ -196,7 +213,7 @@ def add_images(app: FastAPI, served: Served) -> None:
     def image(row: int, v: Version = None) -> Response:
         """The image of a row as it is on disk (as PNG where browsers could not show it)."""
         searcher = served.ready()
-        data, media_type = pictures.shown(searcher.file(row))
+        data, media_type = pictures.shown(searcher.picture(row))
         return Response(data, media_type=media_type, headers=kept(v, searcher.version))
 
     @app.get("/api/thumbnail/{row}", response_class=Response, responses=images)
@@ -204,6 +221,15 @@ def add_images(app: FastAPI, served: Served) -> None:
         """The image of a row as a JPEG of at most 256 pixels on a side."""
         searcher = served.ready()
         return Response(searcher.thumbnail(row), media_type="image/jpeg", headers=kept(v, searcher.version))
+
+
+def add_token(app: FastAPI, token: str) -> None:
+    @app.post("/api/token", status_code=204)
+    def keep_token() -> Response:
+        """Give the browser that has sent the token a cookie with it: images cannot be asked for with a header."""
+        answer = Response(status_code=204)
+        answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
+        return answer
 
 
 async def timed(searcher: Searcher, search: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
