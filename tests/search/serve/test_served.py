@@ -388,7 +388,7 @@ def test_fifty_requests_at_once_are_answered_without_an_error(served, serving, p
 
 
 def test_every_static_file_is_served_and_part_of_the_package(client):
-    static = Path(pads.__file__).parent / "web" / "static"
+    static = Path(pads.__file__).parent / "search" / "serve" / "static"
     assert {path.name for path in static.iterdir()} == {*STATIC, *PAGES.values()}
     for name, kind in STATIC.items():
         answer = client.get(f"/static/{name}")
