@@ -81,9 +81,8 @@ def load(run: RunFolder | Path | str, *, checkpoint: str = "selected", device: s
     if not isinstance(run, RunFolder) and Path(run).is_file():
         return load_file(Path(run), device)
     folder = run if isinstance(run, RunFolder) else RunFolder.open(run)
-    config = folder.config
+    state, config = folder.load_network(checkpoint), folder.settled_config
     network = build_network(config)
-    state = folder.load_network(checkpoint)
     with folder.fitting():
         network.load_state_dict(state)
     return Model(network.to(pick_device(device)), Preprocessing.of(config.data, config.network), config)

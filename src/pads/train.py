@@ -68,7 +68,7 @@ def resume(run: RunFolder | Path | str, *, watch: Watch | None = None) -> RunFol
         if team.lead(lambda: folder.is_finished):
             return folder
         with folder:
-            config = team.lead(lambda: folder.config)
+            config = team.lead(lambda: folder.settled_config)
             check(config)
             return fit(config, folder, load_views(config, pick_device(config.device, team), watch, team), watch)
 

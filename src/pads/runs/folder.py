@@ -120,9 +120,14 @@ class RunFolder:
     def config(self) -> Config:
         values = read_json(self.config_path, dict, "put back the file that the run wrote.")
         try:
-            config: Config = from_dict(values)
+            return from_dict(values)
         except UserError as error:
             raise UserError(f"{self.config_path} does not fit this version of pads: {error}") from error
+
+    @property
+    def settled_config(self) -> Config:
+        """The config of a run that has begun: nothing in it is left to be chosen."""
+        config = self.config
         open_choices = [key for key in CHOSEN if functools.reduce(getattr, key.split("."), config) == AUTO]
         if open_choices:
             raise UserError(
