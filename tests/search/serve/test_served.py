@@ -394,6 +394,6 @@ def test_every_static_file_is_served_and_part_of_the_package(client):
         answer = client.get(f"/static/{name}")
         assert answer.content == (static / name).read_bytes()
         assert answer.headers["content-type"].startswith(kind)
-    project_file = Path(__file__).parents[2] / "pyproject.toml"
+    project_file = Path(__file__).parents[3] / "pyproject.toml"
     packaged = tomllib.loads(project_file.read_text())["tool"]["setuptools"]["package-data"]["pads"]
     assert "search/serve/static/*" in packaged
