@@ -16,7 +16,7 @@ from collections.abc import Callable
 import faiss
 import numpy as np
 
-from pads.search.engines import FaissCodes, FaissExact, make_codes, ranked
+from pads.search.engines import FaissCodes, FaissExact, make_codes, rank_candidates
 
 NUM_QUERIES = 200
 K = 10
@@ -48,7 +48,7 @@ def measure(name: str, make: Callable[..., np.ndarray], num: int, dim: int) -> N
     engine, exact = FaissCodes(vectors, **codes), FaissExact(vectors)
     truth = exact.candidates(queries, K)
     found = [
-        ranked(vectors, queries[at : at + 1], engine.candidates(queries[at : at + 1], K), K)[1]
+        rank_candidates(vectors, queries[at : at + 1], engine.candidates(queries[at : at + 1], K), K)[1]
         for at in range(NUM_QUERIES)
     ]
     recall = np.mean(
@@ -58,7 +58,7 @@ def measure(name: str, make: Callable[..., np.ndarray], num: int, dim: int) -> N
     def one(engine: FaissCodes | FaissExact, at: int) -> float:
         query = queries[at : at + 1]
         started = time.perf_counter()
-        ranked(vectors, query, engine.candidates(query, K), K)
+        rank_candidates(vectors, query, engine.candidates(query, K), K)
         return 1e3 * (time.perf_counter() - started)
 
     ours = [one(engine, at) for at in range(NUM_QUERIES)]

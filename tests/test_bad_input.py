@@ -18,6 +18,7 @@ import torch
 
 from pads.cli import main
 from pads.runs import RunFolder, checkpoint
+from pads.runtime import files
 
 torch.set_num_threads(1)
 
@@ -476,7 +477,7 @@ def full_at(monkeypatch, name: str, number: int) -> None:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
         replace(source, target)
 
-    monkeypatch.setattr(checkpoint.os, "replace", guarded)
+    monkeypatch.setattr(files.os, "replace", guarded)
 
 
 @pytest.mark.parametrize(("name", "number"), [("step-", 2), ("step-", 3), ("selected", 1), ("metrics.json", 1)])

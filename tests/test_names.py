@@ -16,24 +16,6 @@ ENDS_IN_ED = frozenset({"embed", "exceed", "feed", "need", "proceed", "seed", "s
 FORMULAS = {"discounted_returns", "clipped_policy_loss", "normalised_mutual_information", "paired_difference"}
 """Names that the literature uses."""
 
-# -- until they are renamed: the coordinator empties this and deletes it --------------------------------------------
-TO_RENAME = {
-    "runs": {"packed", "unpacked"},
-    "search": {"ranked", "found_below", "calibrated", "described", "shown", "fitted"},
-    "search/serve": {
-        "limited",
-        "refused",
-        "written",
-        "_projected",
-        "uploaded",
-        "shown",
-        "bound_socket",
-        "kept",
-        "timed",
-    },
-}
-# -------------------------------------------------------------------------------------------------------------------------
-
 
 def is_participle(name: str) -> bool:
     word = name.strip("_").partition("_")[0]
@@ -56,8 +38,7 @@ FILES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
 
 @pytest.mark.parametrize("file", FILES, ids=str)
 def test_no_function_is_named_by_a_participle(file):
-    allowed = FORMULAS | TO_RENAME.get(file.parent.as_posix(), set())
-    assert [name for name in functions(SOURCE / file) if is_participle(name) and name not in allowed] == []
+    assert [name for name in functions(SOURCE / file) if is_participle(name) and name not in FORMULAS] == []
 
 
 def test_a_participle_is_told_from_a_verb():

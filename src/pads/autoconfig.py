@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 
 from pads.check import check_choices
 from pads.config import PACED, AutoConfig, Config, Data, Part, Sampling, from_values, set_value, to_dict, value_of
 from pads.curricula import is_adaptive
 from pads.data.benchmark import ImageList, QueryGallery, count
+from pads.data.formats import open_image
 from pads.data.prepare import find_prepared_sizes, read_data
 from pads.data.splits import split_roles
 from pads.data.store import compute_stored_shape, free_memory, free_on
@@ -366,7 +366,7 @@ def read_sizes(images: ImageList) -> np.ndarray:
     sizes = []
     for index in np.unique(np.linspace(0, len(images) - 1, LOOKED_AT).astype(int)):
         try:
-            with Image.open(images.paths[index]) as image:
+            with open_image(images.paths[index]) as image:
                 sizes.append(image.size)
         except Exception:  # it is named when all images are read, and why
             continue

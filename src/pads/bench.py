@@ -33,8 +33,9 @@ from pads.errors import UserError
 from pads.evaluate import evaluate
 from pads.recipes import with_pads
 from pads.runs import RunFolder
-from pads.runs.checkpoint import write_atomically
+from pads.runs.events import read_records
 from pads.runs.watch import nobody
+from pads.runtime.files import write_atomically
 from pads.runtime.graphs import WARM_UP_STEPS, CapturedStep
 from pads.runtime.precision import float32_rounding
 from pads.train import fit
@@ -122,7 +123,7 @@ def end_to_end_rate(config: Config, views: Views) -> float:
         run = RunFolder.create(Path(folder) / "run", config)
         with run:
             fit(config, run, views, nobody)
-        records = [json.loads(line) for line in (run.path / "timing.jsonl").read_text().splitlines()]
+        records = list(read_records(run.path / "timing.jsonl"))
     rates = [record["images_per_second"] for record in records if "images_per_second" in record]
     return statistics.median(rates[SKIPPED_WINDOWS:] or rates)
 

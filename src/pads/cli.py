@@ -162,6 +162,8 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         argument("--port", "PORT", "listen on this port, 0 for any free one (default: 8420)", type=int, default=8420),
         argument("--images", "DIR", "find the images, or the run's data, here (default: where they were)"),
         flag("--follow-links", "also show images that are links out of the folder of the index"),
+        argument("--token", "TOKEN", "ask for this token, or for a new one if none is given", nargs="?", const=""),
+        flag("--no-token", "ask for no token, also beyond this machine"),
     ),
     "export": (
         RUN,
@@ -470,7 +472,7 @@ def serve_command(options: argparse.Namespace) -> None:
     """Serve a page and an HTTP API to search an index, or to watch a run and search its test images."""
     from pads.search.serve import serve
 
-    serve(options.path, **pick(options, "host", "port", "images", "follow_links"))
+    serve(options.path, **pick(options, "host", "port", "images", "follow_links", "token", "no_token"))
 
 
 def push_command(options: argparse.Namespace) -> None:
@@ -502,7 +504,7 @@ def index_command(options: argparse.Namespace) -> None:
     """Embed the images below a folder with a trained run; run it again to continue, or to bring it up to date."""
     from pads.display import progress_bars
     from pads.search import build_index
-    from pads.search.index import described
+    from pads.search.index import describe_index
 
     notes: list[str] = []
     try:
@@ -511,7 +513,7 @@ def index_command(options: argparse.Namespace) -> None:
             index = build_index(options.run, options.images, options.out, **how, progress=show, note=notes.append)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("what was embedded is kept, and the same command goes on.") from None
-    print("\n".join([*notes, *described(index)]))
+    print("\n".join([*notes, *describe_index(index)]))
 
 
 def search_command(options: argparse.Namespace) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pads.errors import UserError
+from pads.runtime.reading import Misfit, parse_json
 
 T = TypeVar("T")
 
@@ -329,7 +330,7 @@ def readable(hint: Any) -> str:
 
 
 def from_json(text: str) -> Config:
-    values = json.loads(text)
+    values = parse_json(text)
     if not isinstance(values, Mapping):
         raise UserError(f"a config is a group of settings in braces, not {values!r}.")
     return from_dict(values)
@@ -392,9 +393,11 @@ def all_keys(values: Mapping[str, Any], prefix: str = "") -> list[str]:
 
 def parse_value(text: str) -> Any:
     try:
-        return json.loads(text)
+        return parse_json(text)
     except json.JSONDecodeError:
         return text
+    except Misfit as error:
+        raise UserError(f"--set {text[:40]} ...: the value is {error}.") from error
 
 
 # -- building parts ----------------------------------------------------------------------------------------------------

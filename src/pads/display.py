@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 import time
@@ -21,6 +20,7 @@ from rich.text import Text
 
 from pads.curricula import make_curriculum
 from pads.errors import missing_extra
+from pads.runs.events import read_records
 from pads.runs.watch import Watch
 from pads.sampling import BinDistribution, bin_distribution
 
@@ -122,8 +122,7 @@ class Seen:
 
     def catch_up(self, events: Path) -> None:
         """What was before a resume."""
-        for line in events.read_text().splitlines() if events.exists() else ():
-            event = json.loads(line)
+        for event in read_records(events):
             self.take(event["event"], event["step"], event)
 
     @property

@@ -23,9 +23,9 @@ from pads.errors import UserError
 from pads.evaluate import evaluate, metrics_to_report
 from pads.networks import EmbeddingNetwork
 from pads.runs import RunFolder
-from pads.runs.checkpoint import write_atomically
 from pads.runs.hub import HUB, pull
 from pads.runs.watch import nobody
+from pads.runtime.files import write_atomically
 from pads.runtime.precision import float32_rounding, use_threads
 
 BATCH = 128
@@ -82,9 +82,8 @@ def load(run: RunFolder | Path | str, *, checkpoint: str = "selected", device: s
     if not isinstance(run, RunFolder) and Path(run).is_file():
         return load_file(Path(run), device)
     folder = run if isinstance(run, RunFolder) else RunFolder.open(run)
-    config = folder.config
+    state, config = folder.load_network(checkpoint), folder.config
     network = build_network(config)
-    state = folder.load_network(checkpoint)
     with folder.fitting():
         network.load_state_dict(state)
     return Model(network.to(pick_device(device)), Preprocessing.of(config.data, config.network), config)
@@ -107,7 +106,9 @@ def load_file(path: Path, device: str = "auto") -> Model:
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         network = build_network(config)
         network.load_state_dict(state)
-    except (KeyError, RuntimeError, safetensors.SafetensorError) as error:
+    except UserError:
+        raise
+    except (LookupError, RuntimeError, TypeError, ValueError, AttributeError, safetensors.SafetensorError) as error:
         raise UserError(
             f"{path} is not a whole model of pads: give a run folder, or what `pads export` made."
         ) from error

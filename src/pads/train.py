@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from pads.build import (
     set_learning_rates,
     start_network,
 )
-from pads.check import check, check_share
+from pads.check import check
 from pads.config import AutoConfig, Config, drop_auto
 from pads.data.batches import class_batches, rank_share
 from pads.data.loading import load_views
@@ -49,7 +50,7 @@ def train(config: Config | AutoConfig, run: Path | str | None = None, *, watch: 
         watch = watch if watch and team.leads else nobody
         path = team.lead(lambda: new_path(drop_auto(config), run))
         device = pick_device(drop_auto(config).device, team)
-        resolved = team.lead(lambda: resolve_auto(config, device, watch))
+        resolved = with_full_paths(team.lead(lambda: resolve_auto(config, device, watch)))
         views = load_views(resolved, device, watch, team)  # first, so that bad data leaves no empty run behind
         folder = folder_of(team).create(path, resolved)
         try:
@@ -69,7 +70,7 @@ def resume(run: RunFolder | Path | str, *, watch: Watch | None = None) -> RunFol
             return folder
         with folder:
             config = team.lead(lambda: folder.config)
-            check_share(config)
+            check(config)
             views = load_views(config, pick_device(config.device, team), watch, team)
             return fit(config, folder, views, watch, team)
 
@@ -249,7 +250,7 @@ def restore(
     run: RunFolder, parts: Mapping[str, Any], generator: torch.Generator, selected: dict[str, Any], team: Team
 ) -> int:
     """Put every part back as the newest checkpoint has it; return its step, 0 if there is none."""
-    state = team.lead(run.load_checkpoint)
+    state = team.lead(run.load_to_resume)
     run.cut_back(state["lengths"] if state else {})
     if state is None:
         team.match(parts["network"], parts["loss"])
@@ -270,6 +271,19 @@ def new_path(config: Config, run: Path | str | None) -> Path:
     path = Path(run) if run else next_free("runs", f"{config.recipe or 'run'}-{config.seed}")
     RunFolder(path).check_new()
     return path
+
+
+def with_full_paths(config: Config) -> Config:
+    """Return the config by which a run finds its images and weights from any folder; names that are no paths stay."""
+
+    def full(place: str | None) -> str | None:
+        path = None if place is None else Path(place).expanduser()
+        return place if path is None or not path.exists() else str(path.absolute())
+
+    data, network = config.data, config.network
+    return replace(
+        config, data=replace(data, root=full(data.root)), network=replace(network, weights=full(network.weights))
+    )
 
 
 def folder_of(team: Team) -> type[RunFolder]:

@@ -202,3 +202,20 @@ def test_what_is_wrong_is_said_with_line_numbers(write: Write, rows: Rows, messa
     path = write(rows)
     with pytest.raises(UserError, match=message):
         table(path)
+
+
+def test_a_path_too_long_for_any_file_is_a_missing_one(write: Write) -> None:
+    rows = two_by_two("train") + two_by_two("test") + [row("lost" + "x" * 5000, 2)]
+    with pytest.raises(UserError, match="1 row whose file is missing"):
+        table(write(rows))
+
+
+@pytest.mark.parametrize(
+    "spoilt", [{"path": "lost\nsecond.png"}, {"split": "tr\nain"}, {"label": "a\nb", "split": "test"}]
+)
+def test_a_newline_in_a_cell_leaves_the_message_on_one_line(write: Write, spoilt: dict[str, object]) -> None:
+    rows = two_by_two("train") + two_by_two("test", is_query=True, is_gallery=False)
+    rows.append({**row("lost/x.png", 2), "is_query": True, "is_gallery": True, **spoilt})
+    with pytest.raises(UserError) as refusal:
+        table(write(rows))
+    assert len(str(refusal.value).splitlines()) == 1

@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from pads.search import engines
-from pads.search.engines import FaissCodes, FaissExact, TorchExact, make_codes, nearest_of_all, pick_engine, ranked
+from pads.search.engines import (
+    FaissCodes,
+    FaissExact,
+    TorchExact,
+    make_codes,
+    nearest_of_all,
+    pick_engine,
+    rank_candidates,
+)
 
 
 def unit(vectors):
@@ -26,7 +34,7 @@ def naive(vectors_ND, queries_QD, k):
 @pytest.mark.parametrize("k", [1, 7, 200])
 def test_exact_engines_find_what_a_loop_finds(engine, k):
     vectors, queries = clustered(200, 12), clustered(5, 12, seed=1)
-    distances, rows = ranked(vectors, queries, engine(vectors).candidates(queries, k), k)
+    distances, rows = rank_candidates(vectors, queries, engine(vectors).candidates(queries, k), k)
     np.testing.assert_allclose(distances, naive(vectors, queries, k), atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(vectors[rows] - queries[:, None], axis=2), distances, atol=1e-6)
 
@@ -35,12 +43,12 @@ def test_chunks_make_no_difference(monkeypatch):
     vectors, queries = clustered(200, 12), clustered(5, 12, seed=1)
     monkeypatch.setattr(engines, "CHUNK", 7)
     rows = nearest_of_all(queries, vectors, 20)
-    np.testing.assert_allclose(ranked(vectors, queries, rows, 20)[0], naive(vectors, queries, 20), atol=1e-6)
+    np.testing.assert_allclose(rank_candidates(vectors, queries, rows, 20)[0], naive(vectors, queries, 20), atol=1e-6)
 
 
 def test_ranking_drops_what_is_not_there_and_orders_ties_by_row():
     vectors = np.array([[1, 0], [0, 1], [1, 0], [-1, 0]], dtype=np.float32)
-    distances, rows = ranked(vectors, vectors[:1], np.array([[-1, 3, 2, 1, 0]]), 3)
+    distances, rows = rank_candidates(vectors, vectors[:1], np.array([[-1, 3, 2, 1, 0]]), 3)
     assert rows.tolist() == [[0, 2, 1]]
     np.testing.assert_allclose(distances, [[0, 0, 2**0.5]], rtol=1e-6)
 
@@ -48,7 +56,7 @@ def test_ranking_drops_what_is_not_there_and_orders_ties_by_row():
 def test_a_duplicate_is_at_distance_0_exactly():
     vectors = clustered(500, 128)
     for engine in (TorchExact(vectors), FaissExact(vectors)):
-        assert (ranked(vectors, vectors, engine.candidates(vectors, 1), 1)[0] == 0).all()
+        assert (rank_candidates(vectors, vectors, engine.candidates(vectors, 1), 1)[0] == 0).all()
 
 
 @pytest.fixture(scope="module", params=[16, 15], ids=["even", "odd"])
@@ -60,8 +68,8 @@ def coded(request):
 def test_the_codes_find_as_much_as_they_say(coded):
     vectors, codes = coded
     queries = clustered(200, vectors.shape[1], seed=2)
-    found = ranked(vectors, queries, FaissCodes(vectors, **codes).candidates(queries, 10), 10)[0]
-    exact = ranked(vectors, queries, nearest_of_all(queries, vectors, 10), 10)[0]
+    found = rank_candidates(vectors, queries, FaissCodes(vectors, **codes).candidates(queries, 10), 10)[0]
+    exact = rank_candidates(vectors, queries, nearest_of_all(queries, vectors, 10), 10)[0]
     assert codes["recall"] >= engines.RECALL_AT_10
     assert (found <= exact[:, -1:]).mean() > 0.95
 
@@ -70,7 +78,7 @@ def test_the_codes_find_as_much_as_they_say(coded):
 def test_the_codes_give_as_many_neighbours_as_are_asked_for(coded, k):
     vectors, codes = coded
     rows = FaissCodes(vectors, **codes).candidates(vectors[:3], k)
-    assert ranked(vectors, vectors[:3], rows, k)[1].shape == (3, k)
+    assert rank_candidates(vectors, vectors[:3], rows, k)[1].shape == (3, k)
 
 
 def test_uniform_vectors_are_searched_more_widely_than_clustered_ones():

@@ -442,7 +442,7 @@ def test_without_faiss_torch_searches_and_says_so(index, monkeypatch):
     without = Index.open(index.path)
     assert "faiss" in index.engine and without.engine == "torch, exact"
     np.testing.assert_array_equal(without.search(queries, 7)[1], by_faiss[1])
-    assert 'pip install "pads-dml[faiss]"' in " ".join(index_module.described(without))
+    assert 'pip install "pads-dml[faiss]"' in " ".join(index_module.describe_index(without))
 
 
 def test_threads_get_the_answers_of_one_thread(index, photos):

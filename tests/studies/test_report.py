@@ -355,9 +355,10 @@ def test_the_time_per_step_and_the_progression_are_read_from_the_runs(tmp_path):
         for seed in (0, 1):
             run = folder / "runs" / f"{arm}-{seed}"
             run.mkdir(parents=True)
-            records = [{"step": step, "seconds": seconds if step > 10 else 50.0} for step in (10, 20, 30)]
+            times = {10: 50.0, 20: seconds, 30: seconds}
+            records = [{"step": step, "seconds": took, "images_per_second": 99.0} for step, took in times.items()]
             (run / "timing.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-            events = [{"event": "adaptation", "perplexity": width} for width in widths]
+            events = [{"event": "adaptation", "step": 30, "perplexity": width} for width in widths]
             (run / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     held = hold_below(tmp_path, "cub200")
     assert found_of(held, "at M = 30 an epoch") == ("+10% time per step", "holds")

@@ -8,7 +8,6 @@ Dimensions: K bins, S state.
 from __future__ import annotations
 
 import inspect
-import json
 import math
 import random
 from bisect import bisect_right
@@ -27,6 +26,7 @@ from pads.curricula.learned import LearnedCurriculum
 from pads.curricula.scheduled import ScheduledCurriculum
 from pads.errors import UserError
 from pads.runs import RunFolder
+from pads.runs.events import read_records
 from pads.sampling.bins import BinDistribution
 from pads.sampling.rules import BinRule
 
@@ -158,10 +158,8 @@ def read_adjustments(
     if figures is None:
         raise UserError(f"{run} is not finished: go on with `pads train --resume {run}` first.")
     starts, distributions = [0.0], [initial]
-    events = folder.path / "events.jsonl"
-    for line in events.read_text().splitlines() if events.exists() else ():  # a short run may have nothing to tell
-        event = json.loads(line)
-        if event["event"] == "adaptation":
+    for event in read_records(folder.path / "events.jsonl"):  # a short run may have nothing to tell
+        if event["event"] == "adaptation" and len(event.get("distribution", ())) == initial.num_bins:
             starts.append(event["step"] / figures["steps"])
             weights_K = torch.tensor(event["distribution"], dtype=torch.float64)
             distributions.append(replace(initial, weights_K=weights_K))

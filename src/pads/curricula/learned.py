@@ -141,6 +141,6 @@ def check_multipliers(multipliers: Sequence[float]) -> list[float]:
 def load_policy(path: str) -> Mapping[str, Any]:
     """Load the agent of a trained run."""
     checkpoint = RunFolder.open(Path(path)).load_checkpoint()
-    if checkpoint is None or "agent" not in checkpoint["curriculum"]:
+    if checkpoint is None or "agent" not in checkpoint.get("curriculum", {}):
         raise UserError(f"{path} has no trained policy: name a run that was trained with the learned curriculum.")
     return checkpoint["curriculum"]["agent"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pads.errors import UserError
+from pads.errors import UserError, one_line
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +119,7 @@ def overlap_notes(train: ImageList, test: ImageList | QueryGallery, selection: I
 
 def list_few(names: Iterable[object], most: int = 5) -> str:
     """List the first few by name, the others by number."""
-    texts = [str(name) for name in names]
+    texts = [one_line(str(name)) for name in names]
     more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
     return ", ".join(texts[:most]) + more
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from pads.data.benchmark import Benchmark, ImageList, classes_with_two, count, image_list, list_few, overlap_notes
+from pads.data.formats import SUFFIXES, is_image
 from pads.errors import UserError
 
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 MIN_CLASSES = 2
 """Of training or test: with one class, everything is a positive."""
 VALIDATION = ("val", "valid", "validation")
@@ -279,7 +279,3 @@ def visible_folders(root: Path) -> list[Path]:
     if not root.is_dir():
         return []
     return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
-
-
-def is_image(name: str) -> bool:
-    return not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES

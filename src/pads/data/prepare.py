@@ -33,10 +33,42 @@ from pads.data import DATASETS
 from pads.data.benchmark import Benchmark, ImageList, QueryGallery
 from pads.data.store import BadImage, ImageStore, check_bad_images, compute_stored_shape, map_pixels, read_stored
 from pads.errors import UserError
+from pads.runtime.files import (
+    NotWritten,
+    append_line,
+    make_array,
+    make_folder,
+    open_to_append,
+    overwrite,
+    remove_file,
+    sync_file,
+    write_atomically,
+)
+from pads.runtime.reading import describe_damage, is_count, is_positive, read_json, read_json_lines
 
 PIXELS, CHUNKS, STORE = "pixels.npy", "chunks.jsonl", "store.json"
 FORMAT = 2
 CHUNK_IMAGES = 128
+SPLIT = {
+    "class_names": [str],
+    "labels": [is_count],
+    "paths": [str],
+    "boxes": [(None, [float])],
+    "is_query?": [bool],
+    "is_gallery?": [bool],
+}
+CONTENTS = {
+    "format": int,
+    "dataset": str,
+    "options": dict,
+    "size": is_positive,
+    "longer": is_positive,
+    "notes": [str],
+    "splits": {"train": SPLIT, "test": SPLIT, "selection?": SPLIT},
+}
+"""Of store.json."""
+RECORD = {"chunk": is_count, "source": str, "sha256": str, "sizes": [[is_count]], "bad": {str: str}}
+"""Of chunks.jsonl."""
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how many images are done, and of how many."""
@@ -130,10 +162,14 @@ def open_prepared(path: Path, base: Path | None = None) -> Prepared:
     """The store in this folder; its images are named by where they were below base, if the originals are there."""
     if not (path / STORE).is_file():
         raise UserError(f"the store {path} is not finished; run the same `pads prepare` again to go on with it.")
-    contents = json.loads((path / STORE).read_text())
-    if contents["format"] != FORMAT:
+    again = "run `pads prepare` again."
+    if read_json(path / STORE, {"format": int}, again)["format"] != FORMAT:
         raise UserError(f"the store {path} was made by another version of pads; run `pads prepare` again.")
-    benchmark = benchmark_of(contents, base or path)
+    contents = read_json(path / STORE, CONTENTS, again)
+    try:
+        benchmark = benchmark_of(contents, base or path)
+    except (ValueError, LookupError, TypeError, AssertionError, OverflowError) as error:
+        raise describe_damage(path / STORE, error, again) from error
     prepared = Prepared(path, benchmark, contents, read_log(path))
     num_all = sum(len(images) for images in split_lists(benchmark).values())
     if not has_shape(path, (num_all, *prepared.shape)) or len(prepared.sizes) != num_all:
@@ -229,7 +265,8 @@ def prepare(
     }
     bad_images = [reason for number in sorted(log) for reason in log[number]["bad"].values()]
     check_bad_images(bad_images, num_images(chunks) - len(bad_images), skip_bad_images)
-    write(path / STORE, json.dumps(contents))
+    sync_file(path / PIXELS)
+    write_atomically(path / STORE, json.dumps(contents))
     return open_prepared(path, base_of(root))
 
 
@@ -254,17 +291,17 @@ def start_files(path: Path, chunks: Sequence[Chunk], image_shape: tuple[int, int
     shape = (num_images(chunks), *image_shape)
     sources = {chunk.number: chunk.source for chunk in chunks}
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
         log = {number: record for number, record in read_log(path).items() if record["source"] == sources.get(number)}
         if not has_shape(path, shape):
             log = {}
             check_room(path, int(np.prod(shape)))
-            np.lib.format.open_memmap(path / PIXELS, mode="w+", dtype=np.uint8, shape=shape)
+            make_array(path / PIXELS, shape, np.uint8)
         if len(log) < len(chunks):
-            (path / STORE).unlink(missing_ok=True)
-        write(path / CHUNKS, "".join(json.dumps(record) + "\n" for record in log.values()))
-    except OSError as error:
-        raise UserError(f"cannot write to {path} ({error.strerror}); say where to with --out DIR.") from error
+            remove_file(path / STORE)
+        write_atomically(path / CHUNKS, "".join(json.dumps(record) + "\n" for record in log.values()))
+    except NotWritten as error:
+        raise UserError(f"cannot write to {path} ({error.reason}); say where to with --out DIR.") from error
     return log
 
 
@@ -273,11 +310,10 @@ def fill(path: Path, chunks: Sequence[Chunk], log: dict[int, dict[str, Any]], nu
     for _ in range(2):
         todo = [chunk for chunk in chunks if chunk.number not in log]
         num_done = num_images(chunks) - num_images(todo)
-        with (path / CHUNKS).open("a") as lines:
+        with open_to_append(path / CHUNKS) as lines:
             for record in results(decode_chunk, [(path, chunk) for chunk in todo], num_workers):
                 log[record["chunk"]] = record
-                lines.write(json.dumps(record) + "\n")
-                lines.flush()
+                append_line(path / CHUNKS, lines, json.dumps(record))
                 num_done += len(record["sizes"])
                 tell("decoding", num_done, num_images(chunks))
         broken = find_broken_chunks(path, log, num_workers, tell)
@@ -300,9 +336,7 @@ def decode_chunk(path: Path, chunk: Chunk) -> dict[str, Any]:
             sizes[index] = [width, height]
         except BadImage as error:
             bad[str(chunk.first + index)] = f"{error.name} ({error.reason})"
-    with (path / PIXELS).open("r+b") as file:  # a full disk is an error here, and would end the process in a memory map
-        file.seek(array.offset + chunk.first * array[0].nbytes)
-        file.write(pixels.data)
+    overwrite(path / PIXELS, array.offset + chunk.first * array[0].nbytes, pixels.data)
     return {"chunk": chunk.number, "source": chunk.source, "sha256": digest(pixels), "sizes": sizes, "bad": bad}
 
 
@@ -457,17 +491,6 @@ def read_log(path: Path) -> dict[int, dict[str, Any]]:
     """The newest line of each chunk; one that was cut short does not count."""
     log: dict[int, dict[str, Any]] = {}
     if (path / CHUNKS).is_file():
-        for line in (path / CHUNKS).read_text().splitlines():
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError:
-                continue
+        for record in read_json_lines(path / CHUNKS, RECORD, "run `pads prepare` again.", strict=False):
             log[record["chunk"]] = record
     return log
-
-
-def write(path: Path, text: str) -> None:
-    """All of it or nothing."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(text)
-    os.replace(part, path)

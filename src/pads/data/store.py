@@ -16,6 +16,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -26,7 +27,10 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from pads.data.benchmark import ImageList, count, list_few
+from pads.data.budget import DECODING, LARGE, bytes_to_decode
+from pads.data.formats import FORMATS_IN_WORDS, open_image
 from pads.errors import UserError
+from pads.runtime.files import NotWritten, write_array
 from pads.runtime.team import Team
 
 Source = str | Path | BinaryIO | Image.Image | np.ndarray
@@ -34,6 +38,19 @@ Source = str | Path | BinaryIO | Image.Image | np.ndarray
 
 Box = Sequence[float] | np.ndarray
 """Left, top, right, bottom in pixels of the upright picture; NaN for the whole."""
+
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What makes a picture upright, by its EXIF orientation."""
+STRIP = 2**22
+"""Pixels of a huge picture that are converted at a time."""
 
 PLACES = ("auto", "gpu", "memory", "disk")
 """Where the pixels of a store may be kept."""
@@ -190,10 +207,10 @@ def decode_once(load: Callable[[], ImageStore], team: Team) -> ImageStore:
 def write_pixels(store: ImageStore, path: Path) -> tuple[ImageStore, Path]:
     """Write the pixels of the store to that file, and return it without them."""
     try:
-        np.save(path, store.pixels.numpy())
-    except OSError as error:
+        write_array(path, store.pixels.numpy(), sync=False)
+    except NotWritten as error:
         raise UserError(
-            f"the decoded images cannot be written to {path} for the other processes ({error.strerror}): decode them once "
+            f"the decoded images cannot be written to {path} for the other processes ({error.reason}): decode them once "
             "for all with `pads prepare`, or set TMPDIR to a folder with room."
         ) from error
     return replace(store, pixels=torch.empty(0)), path  # a part of the pixels would be sent with all of them
@@ -303,7 +320,7 @@ class BadImage(UserError):
 
 def reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):  # its own words repeat the path
-        return "not an image, or of a format that Pillow does not read"
+        return f"not an image, or none of {FORMATS_IN_WORDS}"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return (str(error) or type(error).__name__).partition("\n")[0].rstrip(".")
@@ -330,8 +347,11 @@ def read_stored(
     source: Source, size: int, ratio: float = 1.0, box: Box | None = None
 ) -> tuple[np.ndarray, tuple[int, int]]:
     """One image exactly as the store keeps it, with the width and height of the original."""
-    image, original = open_picture(source, box, min_side=2 * compute_stored_shape(size, ratio)[2])
-    return squeeze(image, size, ratio, original), original
+    with hold_picture(source, box, min_side=2 * compute_stored_shape(size, ratio)[2]) as (image, original):
+        pixels = squeeze(image, size, ratio, original)
+    del image
+    DECODING.give_back()
+    return pixels, original
 
 
 def decode(source: Source, box: Box | None = None) -> Image.Image:
@@ -357,18 +377,36 @@ def squeeze(image: Image.Image, size: int, ratio: float = 1.0, original: tuple[i
 
 
 def open_picture(source: Source, box: Box | None, min_side: int | None) -> tuple[Image.Image, tuple[int, int]]:
-    """Return the picture and its width and height; a large JPEG may come smaller than that, if both sides keep min_side."""
+    """Return the picture and its width and height, as `hold_picture` gives them."""
+    with hold_picture(source, box, min_side) as picture:
+        return picture
+
+
+@contextmanager
+def hold_picture(
+    source: Source, box: Box | None, min_side: int | None
+) -> Iterator[tuple[Image.Image, tuple[int, int]]]:
+    """Give the picture and its width and height; a large one may come smaller than that, if both sides keep min_side.
+
+    It counts to the budget of all threads until this is left.
+    """
     if box is not None and np.isnan(box).any():
         box = None
     try:
         if isinstance(source, np.ndarray):
             source = from_array(source)
         if isinstance(source, Image.Image):
-            return cut(upright_rgb(source), box)
-        with Image.open(source) as image:
+            yield cut(upright_rgb(source.copy()), box)
+            return
+        with open_image(source) as image:
+            size = image.size
             if box is None and min_side is not None:
-                return upright_draft(image, min_side)
-            return cut(upright_rgb(image), box)
+                image.draft(None, (min_side, min_side))  # JPEG can be decoded at 1/2, 1/4 or 1/8 of its size
+            with DECODING.take(bytes_to_decode(image, math.prod(size))):
+                if box is None and min_side is not None:
+                    yield upright_draft(image, min_side, size)
+                else:
+                    yield cut(upright_rgb(image), box)
     except Exception as error:  # Pillow's readers raise whatever they stumble over in a broken file
         raise BadImage(source, error) from error
 
@@ -379,16 +417,38 @@ def from_array(pixels: np.ndarray) -> Image.Image:
     return Image.fromarray(pixels)
 
 
-def upright_draft(image: Image.Image, min_side: int) -> tuple[Image.Image, tuple[int, int]]:
-    """JPEG can be decoded at 1/2, 1/4 or 1/8 of its size, in a fraction of the time."""
-    width, height = image.size
-    image.draft(None, (min_side, min_side))
-    is_turned = image.getexif().get(ExifTags.Base.Orientation, 1) >= 5
-    return upright_rgb(image), (height, width) if is_turned else (width, height)
+def upright_draft(image: Image.Image, min_side: int, size: tuple[int, int]) -> tuple[Image.Image, tuple[int, int]]:
+    """The picture, which may be a draft of one of this size, and how large it would be upright."""
+    is_turned = orientation_of(image) >= 5
+    original = (size[1], size[0]) if is_turned else size
+    factor = min(image.size) // min_side
+    if math.prod(image.size) > LARGE and factor > 1:
+        small, turn = shrunk(image, factor), TURNS.get(orientation_of(image))
+        return small if turn is None else small.transpose(turn), original
+    return upright_rgb(image), original
+
+
+def shrunk(image: Image.Image, factor: int) -> Image.Image:
+    """A huge picture in RGB at a fraction of its size, strip by strip, so that there is never a second one of its size."""
+    small = Image.new("RGB", (-(-image.width // factor), -(-image.height // factor)))
+    num_rows = factor * max(1, STRIP // (image.width * factor))
+    for top in range(0, image.height, num_rows):
+        strip = image.crop((0, top, image.width, min(top + num_rows, image.height)))
+        small.paste(rgb_of(strip).reduce(factor), (0, top // factor))
+    return small
+
+
+def orientation_of(image: Image.Image) -> int:
+    return image.getexif().get(ExifTags.Base.Orientation, 1)
 
 
 def upright_rgb(image: Image.Image) -> Image.Image:
-    image = ImageOps.exif_transpose(image)
+    """The picture turned as its EXIF orientation says, in RGB; the given one itself, if it is so already."""
+    return rgb_of(ImageOps.exif_transpose(image) if orientation_of(image) in TURNS else image)
+
+
+def rgb_of(image: Image.Image) -> Image.Image:
+    """The picture in RGB, transparency laid on white."""
     if image.mode == "F":
         raise ValueError("its pixels are floating-point numbers; save it with 8 or 16 bits")
     if image.mode.startswith("I"):  # 16 bits, which Pillow would clip to 255 instead of scaling
@@ -396,7 +456,8 @@ def upright_rgb(image: Image.Image) -> Image.Image:
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, image.convert("RGBA"))
-    return image.convert("RGB")
+    image.load()
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def cut(image: Image.Image, box: Box | None) -> tuple[Image.Image, tuple[int, int]]:

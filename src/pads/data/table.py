@@ -118,7 +118,7 @@ def check_rows(path: Path, columns: Sequence[str], rows: Sequence[Row]) -> None:
             f"{path} has {num_rows['validation']:,} validation and {num_rows['test']:,} test rows, and both words mean "
             "the test split; rename validation to val if these rows are to select the epoch."
         )
-    lost = [row for row in rows if not row["path"] or not (path.parent / row["path"]).is_file()]
+    lost = [row for row in rows if not row["path"] or not is_there(path.parent / row["path"])]
     files = list_few(row["path"] or "(no path)" for row in lost)
     refuse(path, lost, f"whose file is missing ({files})", f"write paths relative to {path.parent}")
     if any(column in columns for column in TEST_COLUMNS):
@@ -129,6 +129,13 @@ def check_rows(path: Path, columns: Sequence[str], rows: Sequence[Row]) -> None:
         bad = [row for row in rows if box(row) is None]
         what = "whose box is not four numbers with 0 <= x_1 < x_2 (left, right) and 0 <= y_1 < y_2 (top, bottom)"
         refuse(path, bad, what, "mend them, or leave all four empty for the whole picture")
+
+
+def is_there(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # such as a name that is too long for any file
+        return False
 
 
 def refuse(path: Path, rows: Sequence[Row], what: str, remedy: str) -> None:

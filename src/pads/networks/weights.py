@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from pads.errors import UserError, missing_extra
 from pads.networks.timm_models import classifiers, convert_tensors, download_timm_weights, is_timm
+from pads.runtime.files import NotWritten, make_folder
 
 PREFIXES = ("state_dict.", "model_state_dict.", "module.", "model.", "network.", "encoder.", "backbone.")
 
@@ -224,9 +225,9 @@ def download_weights(backbone: str) -> Path:
     digest = re.search(r"-([0-9a-f]{8,})\.", path.name)  # these files are named after the start of their checksum
     if not path.exists():
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             torch.hub.download_url_to_file(address, str(path), digest and digest[1], progress=False)
-        except (OSError, RuntimeError, http.client.HTTPException) as error:
+        except (NotWritten, OSError, RuntimeError, http.client.HTTPException) as error:
             raise UserError(
                 f"the ImageNet weights of {backbone} could not be downloaded ({error}): get {path.name} where there is "
                 "a network, and give it with --weights FILE."

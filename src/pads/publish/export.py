@@ -9,10 +9,8 @@ README.md                                  the model card
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,9 +24,11 @@ from pads.model import Model, fingerprint, load
 from pads.publish.export_card import model_card
 from pads.publish.formats import FORMATS, TOLERANCE, difference
 from pads.runs import RunFolder
-from pads.runs.checkpoint import cannot_write, write_atomically
+from pads.runtime.files import make_folder, put_in_place, remove_empty_folder, remove_file, write_atomically
+from pads.runtime.reading import read_json
 
 EXPORT = "export.json"
+EXPORTED = {"file": str, "bytes": int, "sha256": str, "difference": float}
 
 
 def export_run(
@@ -58,8 +58,7 @@ def export_run(
         try:
             exported["formats"][name] = write_format(model, name, path, about)
         except UserError:
-            with contextlib.suppress(OSError):
-                path.rmdir()  # if there is nothing in it
+            remove_empty_folder(path)
             raise
         say(f"{path / FORMATS[name].file}: differs from the original by {exported['formats'][name]['difference']:.1e}.")
     write_atomically(path / "preprocessing.json", json.dumps(preprocessing_of(model), indent=2) + "\n")
@@ -72,19 +71,14 @@ def export_run(
 def open_folder(path: Path, made_by: str, checkpoint: str) -> dict[str, Any]:
     """Make the folder, or open that of an earlier export; return what it holds of this very network."""
     if (path / EXPORT).is_file():
-        try:
-            exported = json.loads((path / EXPORT).read_text())
-            if exported["model"] == made_by:
-                return exported
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path / EXPORT} is damaged: delete {path}, or give another folder with --out.") from error
+        shape = {"model": str, "checkpoint": str, "formats": {str: EXPORTED}}
+        exported = read_json(path / EXPORT, shape, f"delete {path}, or give another folder with --out.")
+        if exported["model"] == made_by:
+            return exported
         raise UserError(f"{path} holds another network: delete it, or give another folder with --out.")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UserError(f"{path} exists and is not an export of pads: give a new folder with --out.")
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(path, error) from error
+    make_folder(path)
     return {"model": made_by, "checkpoint": checkpoint, "formats": {}}
 
 
@@ -98,11 +92,9 @@ def write_format(model: Model, name: str, path: Path, about: dict[str, str]) -> 
         if not largest <= TOLERANCE:
             raise UserError(f"{format.file} differs from the original by {largest:.1e}, so it was not kept.")
         content = partial.read_bytes()
-        os.replace(partial, path / format.file)
-    except OSError as error:
-        raise cannot_write(path / format.file, error) from error
+        put_in_place(partial, path / format.file)
     finally:
-        partial.unlink(missing_ok=True)
+        remove_file(partial)
     sha256 = hashlib.sha256(content).hexdigest()
     return {"file": format.file, "bytes": len(content), "sha256": sha256, "difference": largest}
 

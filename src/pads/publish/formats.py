@@ -29,6 +29,7 @@ from torch.nn import functional as F
 from pads.data.store import compute_stored_shape
 from pads.errors import UserError, missing_extra
 from pads.model import Model, save_file
+from pads.runtime.files import write_atomically, writing
 
 TOLERANCE = 1e-4
 """The largest difference of any number of any vector between an exported network and the original."""
@@ -59,7 +60,8 @@ def to_safetensors(model: Model, path: Path, about: Mapping[str, str]) -> None:
 def to_torch_export(model: Model, path: Path, about: Mapping[str, str]) -> None:
     with without_known_warnings():
         files = {f"{name}.json": text for name, text in about.items()}
-        torch.export.save(export_program(model), path, extra_files=files)
+        with writing(path) as file:
+            torch.export.save(export_program(model), file, extra_files=files)
 
 
 def to_onnx(model: Model, path: Path, about: Mapping[str, str]) -> None:
@@ -83,7 +85,7 @@ def to_onnx(model: Model, path: Path, about: Mapping[str, str]) -> None:
     name_batch(proto)
     onnx.helper.set_model_props(proto, dict(about))
     onnx.checker.check_model(proto)
-    onnx.save_model(proto, path)
+    write_atomically(path, proto.SerializeToString())
 
 
 def export_program(model: Model) -> torch.export.ExportedProgram:
@@ -163,7 +165,8 @@ def difference(model: Model, format: Format, path: Path) -> float:
     batches = [make_up_images(model, num) for num in (1, 2, 5)]
     with tempfile.TemporaryDirectory() as folder:
         inputs, outputs = Path(folder, "inputs.npz"), Path(folder, "outputs.npz")
-        np.savez(inputs, *(tensor.numpy() for batch in batches for tensor in batch))
+        with writing(inputs, sync=False) as file:
+            np.savez(file, *(tensor.numpy() for batch in batches for tensor in batch))
         command = [sys.executable, "-c", CHECK.format(run=format.run), str(path), str(inputs), str(outputs)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:

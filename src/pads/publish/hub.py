@@ -10,8 +10,9 @@ from pads.config import Config, to_json
 from pads.errors import UserError
 from pads.publish.card import model_card
 from pads.runs import RunFolder
-from pads.runs.checkpoint import save_state, write_atomically
+from pads.runs.checkpoint import save_state
 from pads.runs.hub import check_name, hub_api, in_short
+from pads.runtime.files import write_atomically
 
 
 def push(run: RunFolder | Path | str, repo: str, *, private: bool = False) -> str:

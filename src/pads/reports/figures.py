@@ -22,6 +22,7 @@ from pads.reports.groups import Group, curve_names, group_runs
 from pads.reports.heatmap import LOG_FLOOR, Progression, mean_progression
 from pads.reports.look import Look
 from pads.runs import RunFolder
+from pads.runtime.files import make_folder, writing
 from pads.sampling import bin_distribution
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#555b63")
@@ -275,13 +276,15 @@ def new_figure(width: float, height: float) -> Iterator[tuple[Any, Callable[[Pat
     from matplotlib.figure import Figure
 
     def save(folder: Path, name: str) -> list[Path]:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         paths = [folder / f"{name}.png", folder / f"{name}.svg"]
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph")  # a class name in letters that the font has not
-            figure.savefig(paths[0], dpi=180)
+            with writing(paths[0]) as file:
+                figure.savefig(file, format="png", dpi=180)
             figure.set_layout_engine("none")  # as it is now: to lay it out again takes as long as to draw it
-            figure.savefig(paths[1], metadata={"Date": None})
+            with writing(paths[1]) as file:
+                figure.savefig(file, format="svg", metadata={"Date": None})
         return paths
 
     with matplotlib.rc_context(STYLE):

@@ -16,7 +16,7 @@ from pads.reports.look import Look, look_at
 from pads.reports.projection import METHODS
 from pads.reports.tables import write_tables
 from pads.runs import RunFolder
-from pads.runs.checkpoint import cannot_write, write_atomically
+from pads.runtime.files import make_folder, write_atomically
 
 MAPS = (*METHODS, "none")
 PAGE = "report.html"
@@ -66,13 +66,6 @@ def write_report(
 def place_of(out: RunFolder | Path | str) -> Path:
     path = out.path if isinstance(out, RunFolder) else Path(out)
     return path if path.suffix == ".html" and not path.is_dir() else path / PAGE
-
-
-def make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(folder, error) from error
 
 
 def try_to_look(run: RunFolder, map_method: str, classes: Sequence[str]) -> tuple[Look | None, str]:

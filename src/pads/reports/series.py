@@ -5,10 +5,8 @@ Dimensions: K bins, T records.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -16,6 +14,7 @@ from pads.config import Config, Optimiser
 from pads.curricula import make_initial
 from pads.errors import UserError
 from pads.runs import RunFolder
+from pads.runs.events import read_records
 from pads.sampling import BinDistribution, bin_distribution
 
 Curve = dict[str, list[float]]
@@ -32,20 +31,22 @@ TRAINING = (
 ADAPTATION = ("reward", "perplexity", "clipped_share")
 
 
-def series_of(run: RunFolder) -> dict[str, Any]:
+def series_of(run: RunFolder, *, strict: bool = True) -> dict[str, Any]:
     """Curves, the sampling distribution and what was drawn; JSON-ready, as far as the run has got.
 
-    Metrics are named by their split: `reward/nmi`, `selection/recall@1`, `test/map@r`.
+    Metrics are named by their split: `reward/nmi`, `selection/recall@1`, `test/map@r`. strict=False: a damaged line of the
+    run's files is passed over.
     """
     config = run.config
-    events = list(read_lines(run.path / "events.jsonl"))
-    test_curve = list(read_lines(run.path / "test_curve.jsonl"))
+    events = list(read_records(run.path / "events.jsonl", strict=strict))
+    test_curve = list(read_records(run.path / "test_curve.jsonl", strict=strict))
+    timing = read_records(run.path / "timing.jsonl", strict=strict)
     curves = {
         **training_curves(events),
         **metric_curves("reward", of_kind(events, "adaptation")),
         **metric_curves("selection", of_kind(events, "selection")),
         **metric_curves("test", test_curve),
-        "images_per_second": curve(by_step(read_lines(run.path / "timing.jsonl")), "images_per_second"),
+        "images_per_second": curve(by_step(timing), "images_per_second"),
         "learning_rate": learning_rates(config, events, test_curve),
     }
     return {
@@ -59,16 +60,6 @@ def series_of(run: RunFolder) -> dict[str, Any]:
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
-
-
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a file that may be missing; a last line that is still being written is passed over."""
-    if not path.exists():
-        return
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            if line.endswith("\n"):
-                yield json.loads(line)
 
 
 def of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
@@ -122,7 +113,7 @@ def learning_rates(config: Config, *records: list[dict[str, Any]]) -> Curve:
     epochs = [record for record in every if "epoch" in record]
     if not epochs:
         return {"steps": [], "values": []}
-    steps_per_epoch = epochs[-1]["step"] // epochs[-1]["epoch"]
+    steps_per_epoch = max(1, epochs[-1]["step"] // epochs[-1]["epoch"])
     last = max(record["step"] for record in every)
     steps = [*range(0, last, steps_per_epoch), last]
     return {
@@ -146,16 +137,18 @@ def distribution_of(config: Config, events: list[dict[str, Any]]) -> dict[str, A
         return None
     rows = [(0, bins.probabilities_K.tolist())]
     rows += [
-        (event["step"], event["distribution"]) for event in of_kind(events, "adaptation") if "distribution" in event
+        (event["step"], event["distribution"])
+        for event in of_kind(events, "adaptation")
+        if len(event.get("distribution", ())) == bins.num_bins
     ]
     return {"edges": edges_of(bins), "steps": [step for step, _ in rows], "p": [p_K for _, p_K in rows]}
 
 
 def read_drawn(config: Config, events: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Read the share of negatives really drawn from each bin, in the steps up to each record; None before the first."""
-    training = of_kind(events, "training")
     bins = bins_of(config) or bin_distribution()
-    if not training or len(training[0]["drawn"]) != bins.num_bins:
+    training = [event for event in of_kind(events, "training") if len(event.get("drawn", ())) == bins.num_bins]
+    if not training:
         return None
     return {
         "edges": edges_of(bins),

@@ -10,7 +10,7 @@ from typing import Any
 
 from pads.reports.groups import Group
 from pads.reports.look import Look
-from pads.runs.checkpoint import write_atomically
+from pads.runtime.files import write_atomically
 
 RUN = ("label", "run", "seed")
 

@@ -1,87 +1,81 @@
 """Checkpoints: one safetensors file holds everything, tensors as tensors and the rest as JSON in its header.
 
-Nothing is pickled, so a checkpoint of a stranger can be opened safely. A file appears under its name only when it is whole.
+Nothing is pickled, so a checkpoint of a stranger can be opened safely. A file appears under its name only when it is whole,
+and its header holds a checksum of all that is in it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
+import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from pads.errors import UserError
+from pads.runtime.files import AGAIN, write_atomically
+from pads.runtime.reading import Misfit, Shape, check_shape
 
 
-def save_state(path: Path, state: Mapping[str, Any]) -> None:
+def save_state(path: Path, state: Mapping[str, Any], *, again: str = AGAIN) -> None:
     """Writes a nested state of tensors and plain values."""
     tensors: dict[str, Tensor] = {}
-    tree = packed(state, "", tensors)
-    write_atomically(path, safetensors.torch.save(tensors, metadata={"state": json.dumps(tree)}))
+    tree = pack(state, "", tensors)
+    # within the one entry of the header: safetensors would write two in any order, and the same state in other bytes
+    header = {"sha256": checksum(tree, tensors), **tree}
+    write_atomically(path, safetensors.torch.save(tensors, {"state": json.dumps(header)}), again=again)
 
 
-def load_state(path: Path) -> dict[str, Any]:
+def load_state(path: Path, shape: Shape = dict) -> dict[str, Any]:
+    """Read what `save_state` wrote, if it has this shape."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             tree = json.loads((file.metadata() or {})["state"])
-            return unpacked(tree, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
-    except (OSError, KeyError, json.JSONDecodeError, safetensors.SafetensorError) as error:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if "sha256" in tree and tree.pop("sha256") != checksum(tree, tensors):  # the first version had none
+            raise Misfit("its checksum does not fit")
+        state = unpack(tree, tensors)
+        check_shape(state, shape)
+        return state
+    except (OSError, LookupError, TypeError, ValueError, RecursionError, safetensors.SafetensorError) as error:
         raise UserError(
             f"{path} is not a whole checkpoint of pads ({error}): delete it, and --resume goes on from the one before."
         ) from error
 
 
-def packed(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+def checksum(tree: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    """Return a digest of everything in a checkpoint: a bit that flips on the disk would be another training."""
+    digest = hashlib.sha256(json.dumps(tree).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     """The value as JSON; tensors are put aside under the name of their place."""
     if isinstance(value, Tensor):
         # clone: two tensors that share memory would be refused, and a view would save its whole storage
         tensors[name] = value.detach().cpu().clone().contiguous()
         return {"tensor": name}
     if isinstance(value, Mapping):
-        items = [[key, packed(item, f"{name}.{key}" if name else str(key), tensors)] for key, item in value.items()]
+        items = [[key, pack(item, f"{name}.{key}" if name else str(key), tensors)] for key, item in value.items()]
         return {"items": items}  # pairs, because the keys of an optimiser's state are numbers
     if isinstance(value, list | tuple):
-        return [packed(item, f"{name}.{index}", tensors) for index, item in enumerate(value)]
+        return [pack(item, f"{name}.{index}", tensors) for index, item in enumerate(value)]
     return value
 
 
-def unpacked(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
+def unpack(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
     if isinstance(tree, dict):
         if "tensor" in tree:
             return tensors[tree["tensor"]]
-        return {key: unpacked(item, tensors) for key, item in tree["items"]}
+        return {key: unpack(item, tensors) for key, item in tree["items"]}
     if isinstance(tree, list):
-        return [unpacked(item, tensors) for item in tree]
+        return [unpack(item, tensors) for item in tree]
     return tree
-
-
-def write_atomically(path: Path, content: bytes | str) -> None:
-    """Writes beside the file and renames: whoever looks sees the old file or the new one, never half of one."""
-    data = content.encode() if isinstance(content, str) else content
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with open(partial, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise cannot_write(path, error) from error
-
-
-def cannot_write(path: Path, error: OSError) -> UserError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return UserError(
-            f"the disk is full: {path} could not be written. Free some room, then go on with --resume: what was saved "
-            "before is intact."
-        )
-    return UserError(f"{path} could not be written ({error.strerror or error}). What was saved before is intact.")

@@ -13,12 +13,10 @@ metrics.json        the final figures; it exists when the run is finished
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import platform
 import re
-import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -28,12 +26,36 @@ import numpy
 import torch
 
 import pads
-from pads.config import Config, from_json, lookup, to_json
+from pads.config import Config, from_dict, lookup, to_json
 from pads.errors import UserError
-from pads.runs.checkpoint import cannot_write, load_state, save_state, write_atomically
+from pads.runs.checkpoint import load_state, save_state
+from pads.runs.events import METRICS
+from pads.runtime.files import (
+    PARTIAL,
+    RESUME,
+    append_line,
+    cut,
+    hold_lock,
+    make_folder,
+    make_inner_folder,
+    open_to_append,
+    remove_file,
+    remove_folder,
+    write_atomically,
+)
+from pads.runtime.reading import is_count, is_positive, read_json
 from pads.runtime.team import num_processes
 
 KEPT_CHECKPOINTS = 2
+CHECKPOINT = {"network?": dict, "curriculum?": dict, "selected?": {"step": is_count, "epoch?": is_positive}}
+TO_RESUME = {
+    **dict.fromkeys(("network", "loss", "optimiser", "curriculum", "drawn"), dict),
+    "selected": {"step": is_count, "epoch?": is_positive},
+    "step": is_positive,
+    "lengths": {str: is_count},
+    "generator": torch.Tensor,
+}
+SELECTED = {"network": dict}
 
 
 class RunFolder:
@@ -50,29 +72,29 @@ class RunFolder:
         """Make a new run folder with its config; a folder that holds something already is refused."""
         run = cls(path)
         run.check_new()
-        try:
-            run.checkpoints_path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise cannot_write(run.path, error) from error
-        try:
-            run.write_json("environment.json", environment())
-            write_atomically(run.config_path, to_json(config))
-        except UserError:
-            run.remove_if_unused()
-            raise
+        make_folder(run.path)
+        with run._take_lock():
+            run.check_new()  # once more: another process may have begun a run here meanwhile
+            try:
+                make_inner_folder(run.checkpoints_path)
+                write_atomically(run.path / "environment.json", as_json(environment()))
+                write_atomically(run.config_path, to_json(config))
+            except UserError:
+                run.remove_if_unused()
+                raise
         return run
 
     def remove_if_unused(self) -> None:
         """Remove a run that has nothing to show: no event and no checkpoint."""
         if not self.checkpoints() and not (self.path / "events.jsonl").exists():
-            shutil.rmtree(self.path, ignore_errors=True)
+            remove_folder(self.path)
 
     @contextlib.contextmanager
     def fitting(self) -> Iterator[None]:
         """Explain, in a `with` block, why a saved state does not fit the parts that were built from config.json."""
         try:
             yield
-        except (KeyError, RuntimeError, ValueError, AssertionError) as error:
+        except (LookupError, RuntimeError, ValueError, AssertionError, TypeError, AttributeError) as error:
             raise UserError(
                 f"what {self.path} saved does not fit its config.json or the images: put back what was changed since."
             ) from error
@@ -83,7 +105,7 @@ class RunFolder:
             raise UserError(
                 f"{self.path} holds a run already: go on with `pads train --resume {self.path}`, or give another --run."
             )
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        if self.path.exists() and not is_unstarted(self.path):
             raise UserError(f"{self.path} exists and is not empty: give a new folder as --run.")
 
     @classmethod
@@ -98,14 +120,11 @@ class RunFolder:
     @property
     def config(self) -> Config:
         """Return the config of the run."""
+        values = read_json(self.config_path, dict, "put back the file that the run wrote.")
         try:
-            return from_json(self.config_path.read_text())
+            return from_dict(values)
         except UserError as error:
             raise UserError(f"{self.config_path} does not fit this version of pads: {error}") from error
-        except ValueError as error:
-            raise UserError(
-                f"{self.config_path} is not valid JSON ({error}); put back the file that the run wrote."
-            ) from error
 
     @property
     def config_path(self) -> Path:
@@ -127,9 +146,9 @@ class RunFolder:
         """Return the final figures, None while the run is not finished."""
         path = self.path / "metrics.json"
         try:
-            return json.loads(path.read_text()) if path.exists() else None
-        except ValueError as error:
-            raise UserError(f"{path} is not valid JSON ({error}); delete it, and --resume writes it anew.") from error
+            return read_json(path, METRICS, "delete it, and --resume writes it anew.")
+        except FileNotFoundError:
+            return None
 
     @property
     def is_finished(self) -> bool:
@@ -140,15 +159,12 @@ class RunFolder:
 
     def __enter__(self) -> RunFolder:
         """Takes the lock, which the system releases with the process, however it ends."""
-        self._lock = open(self.path / "lock", "wb")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            self._lock.close()
-            raise UserError(
-                f"another process is training in {self.path}: wait for it, stop it, or give another --run."
-            ) from error
+        self._lock = self._take_lock()
         return self
+
+    def _take_lock(self) -> BinaryIO:
+        refusal = f"another process is training in {self.path}: wait for it, stop it, or give another --run."
+        return hold_lock(self.path / "lock", refusal)
 
     def __exit__(self, *_: object) -> None:
         for file in self._files.values():
@@ -161,16 +177,11 @@ class RunFolder:
 
     def append(self, name: str, event: Mapping[str, Any]) -> None:
         """Append one line to events.jsonl, timing.jsonl or test_curve.jsonl."""
-        try:
-            file = self._file(name)
-            file.write(json.dumps(event, allow_nan=False).encode() + b"\n")
-            file.flush()
-        except OSError as error:
-            raise cannot_write(self.path / name, error) from error
+        append_line(self.path / name, self._file(name), json.dumps(event, allow_nan=False), again=RESUME)
 
     def _file(self, name: str) -> BinaryIO:
         if name not in self._files:
-            self._files[name] = open(self.path / name, "ab")  # noqa: SIM115
+            self._files[name] = open_to_append(self.path / name, again=RESUME)
         return self._files[name]
 
     def lengths(self) -> dict[str, int]:
@@ -183,13 +194,21 @@ class RunFolder:
 
     def cut_back(self, lengths: Mapping[str, int]) -> None:
         """Remove what was written after the checkpoint that a resumed run starts from: it will be written again."""
-        for name in ("events.jsonl", "test_curve.jsonl"):
-            if (self.path / name).exists():
-                os.truncate(self.path / name, lengths.get(name, 0))
+        paths = {self.path / name: lengths.get(name, 0) for name in ("events.jsonl", "test_curve.jsonl")}
+        for path, length in paths.items():
+            size = path.stat().st_size if path.exists() else 0
+            if size < length:
+                raise UserError(
+                    f"{path} has {size:,} bytes, and had {length:,} when the newest checkpoint was written: put back the file "
+                    "that the run wrote, or train anew."
+                )
+        for path, length in paths.items():
+            if path.exists():
+                cut(path, length)
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a value as a JSON file of the run, atomically."""
-        write_atomically(self.path / name, json.dumps(value, indent=2) + "\n")
+        write_atomically(self.path / name, as_json(value), again=RESUME)
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
@@ -197,9 +216,10 @@ class RunFolder:
         """Write a checkpoint atomically, and delete old ones."""
         for name in self._files:  # a checkpoint must not remember events that a power cut can still take away
             os.fsync(self._files[name].fileno())
-        save_state(self.checkpoints_path / f"step-{step:08d}.safetensors", {**state, "lengths": self.lengths()})
+        path = self.checkpoints_path / f"step-{step:08d}.safetensors"
+        save_state(path, {**state, "lengths": self.lengths()}, again=RESUME)
         for old in self.checkpoints()[:-KEPT_CHECKPOINTS]:
-            old.unlink()
+            remove_file(old)
 
     def checkpoints(self) -> list[Path]:
         """List the complete checkpoints, oldest first."""
@@ -212,22 +232,42 @@ class RunFolder:
     def load_checkpoint(self) -> dict[str, Any] | None:
         """Load the newest checkpoint; None before the first."""
         checkpoints = self.checkpoints()
-        return load_state(checkpoints[-1]) if checkpoints else None
+        return load_state(checkpoints[-1], CHECKPOINT) if checkpoints else None
+
+    def load_to_resume(self) -> dict[str, Any] | None:
+        """Load the newest checkpoint, and refuse where a file that belongs to it is missing."""
+        checkpoints = self.checkpoints()
+        checkpoint = load_state(checkpoints[-1], TO_RESUME) if checkpoints else None
+        self.check_selected(checkpoint)
+        return checkpoint
+
+    def check_selected(self, checkpoint: Mapping[str, Any] | None) -> None:
+        """Refuse a run that has selected an epoch and lost its network: the last one would pass for it."""
+        selected = (checkpoint or {}).get("selected") or (self.metrics or {}).get("selection") or {}
+        if selected.get("step") and not self.selected_path.exists():
+            raise UserError(
+                f"{self.selected_path} is missing, which holds the network of the selected epoch {selected['epoch']}: put it "
+                "back, or train anew; the last epoch is still there for `pads evaluate --checkpoint last`."
+            )
 
     def save_selected(self, network: Mapping[str, Any], **about: Any) -> None:
         """Write the network of the epoch that the selection split picked."""
-        save_state(self.selected_path, {"network": network, **about})
+        save_state(self.selected_path, {"network": network, **about}, again=RESUME)
 
     def load_network(self, which: str = "selected") -> dict[str, Any]:
         """Load the state of the network at the `selected` epoch (the last, if none was selected) or the `last` checkpoint."""
         lookup(dict.fromkeys(("selected", "last")), which, "checkpoint")
         if which == "selected" and self.selected_path.exists():
-            return load_state(self.selected_path)["network"]
+            return load_state(self.selected_path, SELECTED)["network"]
         checkpoint = self.load_checkpoint()
+        if which == "selected":
+            self.check_selected(checkpoint)
         if checkpoint is None:
             raise UserError(
                 f"{self.path} has no checkpoint yet: train it first with `pads train --resume {self.path}`."
             )
+        if "network" not in checkpoint:
+            raise UserError(f"the newest checkpoint of {self.path} holds no network: train the run anew.")
         return checkpoint["network"]
 
     def __repr__(self) -> str:
@@ -263,11 +303,36 @@ class SilentFolder(RunFolder):
     def save_checkpoint(self, step: int, state: Mapping[str, Any]) -> None:
         pass
 
+    def load_to_resume(self) -> dict[str, Any] | None:
+        """Load the newest checkpoint, and refuse where a file that belongs to it is missing."""
+        checkpoints = self.checkpoints()
+        checkpoint = load_state(checkpoints[-1], TO_RESUME) if checkpoints else None
+        self.check_selected(checkpoint)
+        return checkpoint
+
+    def check_selected(self, checkpoint: Mapping[str, Any] | None) -> None:
+        """Refuse a run that has selected an epoch and lost its network: the last one would pass for it."""
+        selected = (checkpoint or {}).get("selected") or (self.metrics or {}).get("selection") or {}
+        if selected.get("step") and not self.selected_path.exists():
+            raise UserError(
+                f"{self.selected_path} is missing, which holds the network of the selected epoch {selected['epoch']}: put it "
+                "back, or train anew; the last epoch is still there for `pads evaluate --checkpoint last`."
+            )
+
     def save_selected(self, network: Mapping[str, Any], **about: Any) -> None:
         pass
 
     def remove_if_unused(self) -> None:
         pass
+
+
+def is_unstarted(path: Path) -> bool:
+    """Whether a folder is empty, or holds what a process leaves that was killed before the run had its config.json."""
+    if not path.is_dir():
+        return False
+    names = {each.name.removesuffix(PARTIAL) for each in path.iterdir()}
+    has_checkpoints = any((path / "checkpoints").iterdir()) if (path / "checkpoints").is_dir() else False
+    return names <= {"lock", "checkpoints", "environment.json", "config.json"} and not has_checkpoints
 
 
 def next_free(parent: Path | str, name: str) -> Path:
@@ -277,6 +342,10 @@ def next_free(parent: Path | str, name: str) -> Path:
         number += 1
         path = Path(parent) / f"{name}-{number}"
     return path
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(value, indent=2) + "\n"
 
 
 def environment() -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What finds neighbours among stored vectors: exactly, or beyond 100,000 vectors by short codes and then exactly.
 
-An engine gives the rows of candidates, in any order; `ranked` compares their own vectors with the query, so distances and
+An engine gives the rows of candidates, in any order; `rank_candidates` compares their own vectors with the query, so distances and
 order are exact whatever found them. Engines hold nothing that a search changes: threads may share one.
 
 Dimensions: N images, D embedding, Q queries, K neighbours, M candidates.
@@ -124,11 +124,11 @@ def make_codes(vectors_ND: np.ndarray, seed: int = 0) -> dict[str, Any]:
         index.add(even(vectors_ND[start : start + CHUNK]))
     content = faiss.serialize_index(index)
     queries_QD = vectors_ND[np.sort(rng.choice(num, min(num, NUM_SAMPLED), replace=False))]
-    farthest_Q1 = ranked(vectors_ND, queries_QD, nearest_of_all(queries_QD, vectors_ND, 10), 10)[0][:, -1:]
+    farthest_Q1 = rank_candidates(vectors_ND, queries_QD, nearest_of_all(queries_QD, vectors_ND, 10), 10)[0][:, -1:]
     num_probes = min(8, num_lists)
     while True:
         rows_QM = FaissCodes(vectors_ND, content, num_probes, 1.0).candidates(queries_QD, 10)
-        recall = float((ranked(vectors_ND, queries_QD, rows_QM, 10)[0] <= farthest_Q1).mean())
+        recall = float((rank_candidates(vectors_ND, queries_QD, rows_QM, 10)[0] <= farthest_Q1).mean())
         if recall >= RECALL_AT_10 or num_probes == num_lists:
             return {"content": content, "num_probes": num_probes, "recall": recall}
         num_probes = min(2 * num_probes, num_lists)
@@ -146,11 +146,11 @@ def nearest_of_all(queries_QD: np.ndarray, vectors_ND: np.ndarray, k: int) -> np
     for start in range(0, len(vectors_ND), CHUNK):
         chunk_ND = np.ascontiguousarray(vectors_ND[start : start + CHUNK])
         found_QK = start + TorchExact(chunk_ND).candidates(queries_QD, min(k, len(chunk_ND)))
-        rows_QK = ranked(vectors_ND, queries_QD, np.concatenate([rows_QK, found_QK], axis=1), k)[1]
+        rows_QK = rank_candidates(vectors_ND, queries_QD, np.concatenate([rows_QK, found_QK], axis=1), k)[1]
     return rows_QK
 
 
-def ranked(
+def rank_candidates(
     vectors_ND: np.ndarray, queries_QD: np.ndarray, rows_QM: np.ndarray, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Distances_QK and rows_QK of the k nearest candidates, nearest first; those equally far in the order of rows."""

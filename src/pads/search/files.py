@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import stat
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,11 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pads.data.folder import is_image
+from pads.data.formats import is_image, open_regular
 from pads.data.store import BadImage, reason
 from pads.errors import UserError
 from pads.model import Model
 
+MOST_BYTES = 500_000_000
+"""Of an image file."""
 CHUNK_IMAGES = 128
 """Read together, embedded together and saved together; two chunks are in memory at a time."""
 
@@ -67,7 +70,7 @@ def existing_images_folder(images: Path | str) -> Path:
     return root.resolve()
 
 
-def found_below(root: Path, leave_out: Path) -> Found:
+def find_below(root: Path, leave_out: Path) -> Found:
     """Everything below root but hidden files and the folder `leave_out`; links are followed, each folder once."""
     found, links = Found(), deque([root])
     seen = {identity(leave_out)} if leave_out.exists() else set()
@@ -92,6 +95,9 @@ def add_file(found: Found, file: Path, root: Path) -> None:
         return
     try:
         status = file.stat()
+        if not stat.S_ISREG(status.st_mode):
+            found.bad[path] = "not a regular file"
+            return
         found.images[path] = (status.st_size, status.st_mtime_ns)
     except OSError as error:
         found.bad[path] = reason(error)
@@ -139,8 +145,10 @@ def read_chunks(
 
 def read_image(root: Path, path: str, model: Model, is_known: Callable[[str], bool]) -> Read | Bad:
     try:
-        with open(root / path, "rb") as file:
+        with open_regular(root / path) as file:
             status = os.fstat(file.fileno())
+            if status.st_size > MOST_BYTES:
+                return Bad(path, f"larger than {MOST_BYTES // 1_000_000} MB")
             content = file.read()
         row = Row(path, status.st_size, status.st_mtime_ns, hashlib.sha256(content).hexdigest())
         if is_known(row.sha256):

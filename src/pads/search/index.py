@@ -15,17 +15,16 @@ Dimensions: N images, D embedding, Q queries, K neighbours.
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import hashlib
 import json
 import os
 import re
-import shutil
 import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,17 +33,66 @@ from PIL import Image
 import pads
 from pads.config import lookup
 from pads.data.benchmark import count, list_few
-from pads.errors import UserError, missing_extra
+from pads.errors import UserError, missing_extra, one_line
 from pads.model import Model, fingerprint, load, load_file, save_file
 from pads.runs import RunFolder
-from pads.runs.checkpoint import cannot_write, load_state, save_state, write_atomically
+from pads.runs.checkpoint import load_state, save_state
+from pads.runtime.files import (
+    hold_lock,
+    make_folder,
+    make_inner_folder,
+    remove_file,
+    remove_folder,
+    write_array,
+    write_atomically,
+)
+from pads.runtime.reading import (
+    Misfit,
+    describe_damage,
+    has_shape,
+    is_count,
+    is_file_name,
+    is_positive,
+    read_array,
+    read_json,
+)
 from pads.search.calibration import Calibration, calibrate_run, check_precision
-from pads.search.engines import has_faiss, make_codes, nearest_of_all, needs_codes, pick_engine, ranked
-from pads.search.files import Bad, Found, Read, Row, existing_images_folder, found_below, label_of, read_chunks
+from pads.search.engines import has_faiss, make_codes, nearest_of_all, needs_codes, pick_engine, rank_candidates
+from pads.search.files import Bad, Found, Read, Row, existing_images_folder, find_below, label_of, read_chunks
 
 FORMAT = 1
+IN_MEMORY = 2**30
+"""Bytes of vectors that are read as a whole. Larger files are mapped: to shorten one in its place ends who searches it."""
 MANIFEST, PENDING, LOCK = "index.json", "pending", "lock"
-OURS = re.compile(r"lock|pending|map\.npz|(model|rows|vectors|codes)-\w+\.\w+(\.partial)?")
+REBUILD = "make the index anew with `pads index --rebuild`."
+CURVE = {
+    "num_images": is_positive,
+    "num_classes": is_positive,
+    "distances_P": [float],
+    "same_P": [is_count],
+    "strangers_P": [is_count],
+}
+
+
+def is_curve(values: Any) -> bool:
+    """Tell whether this is a Calibration in JSON's words."""
+    return has_shape(values, CURVE) and len({len(values[name]) for name in CURVE if name.endswith("_P")}) == 1
+
+
+CONTENTS = {
+    "format": int,
+    "run": str,
+    "model": str,
+    "root": str,
+    "num_images": is_positive,
+    "calibration": (str, is_curve),
+    "codes": (None, {"num_probes": is_positive, "recall": float}),
+    "files": {"model": is_file_name, "rows": is_file_name, "vectors": is_file_name, "codes?": is_file_name},
+    "checksums?": {str: str},
+}
+"""Of index.json."""
+PENDING_CHUNK = {"model": str, "rows": list, "vectors": torch.Tensor}
+OURS = re.compile(r"lock|pending|(index\.json|map\.npz|(model|rows|vectors|codes)-\w+\.\w+)(\.partial)?")
 """What a process that did not come to its end may leave behind, and the map that `pads serve` keeps."""
 
 Progress = Callable[[str, int, int], None]
@@ -60,13 +108,15 @@ class Index:
         self.path, self.manifest, self.model, self.vectors_ND = path, manifest, model, vectors_ND
         self.root = Path(manifest["root"])
         self.paths = [row.path for row in rows]
+        self.checksums = [row.sha256 for row in rows]
+        """Of the content of each image."""
         self.labels = [label_of(path) for path in self.paths]
         self.rows_of_label = rows_of_labels(self.paths)
         """Every label, in order, with its rows."""
         self._engine = pick_engine(vectors_ND, read_codes(path, manifest))
         self.engine = self._engine.name
         values = manifest["calibration"]
-        self.calibration = Calibration(**values) if isinstance(values, dict) else None
+        self.calibration = Calibration(**{name: values[name] for name in CURVE}) if isinstance(values, dict) else None
         self.not_calibrated = values if isinstance(values, str) else ""
         """Why there is no calibration."""
 
@@ -77,8 +127,11 @@ class Index:
         for _ in range(2):  # a second time if it was written anew between reading index.json and the files it names
             manifest = read_manifest(path)
             with contextlib.suppress(FileNotFoundError):
-                model = load_file(path / manifest["files"]["model"])
-                return cls(path, manifest, model, read_vectors(path, manifest), read_rows(path, manifest))
+                check_files(path, manifest)
+                model, vectors_ND = load_file(path / manifest["files"]["model"]), read_vectors(path, manifest)
+                if vectors_ND.shape[1] != model.config.network.embedding_dim:
+                    raise describe_damage(path, Misfit("its vectors are not those of its model"), REBUILD)
+                return cls(path, manifest, model, vectors_ND, read_rows(path, manifest))
         raise UserError(
             f"{path} is damaged: files that its {MANIFEST} names are missing. Make it anew with `pads index`."
         )
@@ -106,7 +159,7 @@ class Index:
         else:
             k = min(k, len(self))
             rows_QM = self._engine.candidates(vectors_QD, k)
-        return ranked(self.vectors_ND, vectors_QD, rows_QM, k)
+        return rank_candidates(self.vectors_ND, vectors_QD, rows_QM, k)
 
     def threshold(self, precision: float) -> float | None:
         """Return the distance below which neighbours show the same item, so that of those it accepts this share does.
@@ -173,7 +226,7 @@ def build_index(
         model.config = replace(model.config, data=replace(model.config.data, root=data))
     made_by = fingerprint(model)
     check_place(path, made_by, rebuild)
-    found = found_below(root, path)
+    found = find_below(root, path)
     if not found.images and not found.bad:
         raise UserError(f"there are no images below {root}: nothing was indexed.")
     if found.others:
@@ -185,6 +238,7 @@ def build_index(
         rows_before = [] if before is None else read_rows(path, before)
         known, pending = Known(), Pending(path, made_by)
         if before is not None:
+            check_files(path, before)
             known.add(rows_before, read_vectors(path, before))
         for chunk in pending.chunks():
             known.add(*chunk)
@@ -202,7 +256,7 @@ def build_index(
             "model": made_by,
             "root": str(root),
             "num_images": len(rows),
-            "calibration": calibrated(model, before, tell),
+            "calibration": calibrate_model(model, before, tell),
         }
         if before is not None and rows == rows_before and needs_codes(len(rows)) == (before["codes"] is not None):
             write_manifest(path, {**before, **manifest})
@@ -253,7 +307,7 @@ def embed_files(
         tell("embedding", num_done, len(found.images))
 
 
-def calibrated(model: Model, before: Mapping[str, Any] | None, tell: Progress) -> dict[str, Any] | str:
+def calibrate_model(model: Model, before: Mapping[str, Any] | None, tell: Progress) -> dict[str, Any] | str:
     """What the index has already, or else from the images of the run: in JSON's words, or why there is none."""
     if before is not None and isinstance(before["calibration"], dict):
         return before["calibration"]
@@ -276,10 +330,12 @@ def changes_note(before: Sequence[Row], now: Sequence[Row]) -> str:
     )
 
 
-def described(index: Index) -> list[str]:
+def describe_index(index: Index) -> list[str]:
     """An index in a few sentences."""
     labels = count(len(index.rows_of_label), "label", "labels")
-    sentences = [f"{index.path} holds {count(len(index), 'image', 'images')} ({labels}) of {shown(str(index.root))}."]
+    sentences = [
+        f"{index.path} holds {count(len(index), 'image', 'images')} ({labels}) of {one_line(str(index.root))}."
+    ]
     sentences.append(f"Search: {index.engine}.")
     if not has_faiss():
         sentences.append(f"{missing_extra('faiss', 'faiss')}, and searching will be faster.")
@@ -294,12 +350,7 @@ def described(index: Index) -> list[str]:
 
 def bad_files_note(bad: Mapping[str, str]) -> str:
     what = count(len(bad), "image that cannot be read", "images that cannot be read")
-    return f"Left out {what}: {list_few(f'{shown(name)} ({why})' for name, why in sorted(bad.items()))}."
-
-
-def shown(path: str) -> str:
-    """A path on one line, whatever is in it."""
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in path)
+    return f"Left out {what}: {list_few(f'{one_line(name)} ({why})' for name, why in sorted(bad.items()))}."
 
 
 # -- the door ----------------------------------------------------------------------------------------------------------
@@ -321,21 +372,13 @@ def check_place(path: Path, made_by: str, rebuild: bool) -> None:
 @contextlib.contextmanager
 def one_writer(path: Path) -> Iterator[None]:
     """Holds the folder's lock, which the system releases with the process; a folder that stayed empty is taken away."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = open(path / LOCK, "wb")  # noqa: SIM115
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(f"another process is indexing into {path}: wait for it, or give another --out.") from error
+    make_folder(path)
+    with hold_lock(path / LOCK, f"another process is indexing into {path}: wait for it, or give another --out."):
         try:
             yield
         finally:
             if set(os.listdir(path)) <= {LOCK}:
-                shutil.rmtree(path, ignore_errors=True)
+                remove_folder(path)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -347,28 +390,46 @@ def read_manifest(path: Path) -> dict[str, Any]:
             raise UserError(f"{path} is not finished: run the same `pads index` again, and it goes on.")
         what = "is not an index" if path.exists() else "does not exist"
         raise UserError(f"{path} {what}. `pads index RUN IMAGES --out {path}` makes one.")
-    try:
-        manifest = json.loads((path / MANIFEST).read_text())
-        version = manifest["format"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path / MANIFEST} is damaged: make the index anew with `pads index --rebuild`.") from error
-    if version != FORMAT:
-        raise UserError(f"{path} was made by another version of pads: make it anew with `pads index --rebuild`.")
-    return manifest
+    if read_json(path / MANIFEST, {"format": int}, REBUILD)["format"] != FORMAT:
+        raise UserError(f"{path} was made by another version of pads: {REBUILD}")
+    return read_json(path / MANIFEST, CONTENTS, REBUILD)
 
 
 def read_rows(path: Path, manifest: Mapping[str, Any]) -> list[Row]:
-    return [Row(*values) for values in json.loads((path / manifest["files"]["rows"]).read_text())]
+    """Rows in the order of their paths, as many as the manifest says."""
+    file = path / manifest["files"]["rows"]
+    rows = [Row(*values) for values in read_json(file, [is_row], REBUILD)]
+    paths = [row.path for row in rows]
+    if len(rows) != manifest["num_images"] or paths != sorted(set(paths)):
+        raise describe_damage(file, Misfit("its rows are not those of the index"), REBUILD)
+    return rows
 
 
 def read_vectors(path: Path, manifest: Mapping[str, Any]) -> np.ndarray:
-    """Mapped so that writing to it, which torch insists on, would not reach the file."""
-    return np.load(path / manifest["files"]["vectors"], mmap_mode="c")
+    """In memory up to IN_MEMORY; beyond that mapped, so that writing, which torch insists on, would not reach the file."""
+    file = path / manifest["files"]["vectors"]
+    mapped = "c" if file.stat().st_size > IN_MEMORY else None
+    vectors_ND = read_array(file, np.float32, 2, REBUILD, mapped=mapped)
+    if len(vectors_ND) != manifest["num_images"]:
+        raise describe_damage(file, Misfit(f"{len(vectors_ND):,} vectors of {manifest['num_images']:,}"), REBUILD)
+    return vectors_ND
 
 
 def read_codes(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any] | None:
     codes = manifest["codes"]
-    return codes and {**codes, "content": np.fromfile(path / manifest["files"]["codes"], dtype=np.uint8)}
+    if codes is None:
+        return None
+    if "codes" not in manifest["files"]:
+        raise describe_damage(path / MANIFEST, Misfit("files.codes is missing"), REBUILD)
+    return {**codes, "content": np.fromfile(path / manifest["files"]["codes"], dtype=np.uint8)}
+
+
+def is_row(values: Any) -> bool:
+    """Tell whether this is a Row in JSON's words, of a file below the root."""
+    kinds = [str, is_count, int, str]
+    if not isinstance(values, list) or len(values) != len(kinds):
+        return False
+    return all(has_shape(*pair) for pair in zip(values, kinds, strict=True)) and values[0] not in ("", ".")
 
 
 class Pending:
@@ -376,22 +437,20 @@ class Pending:
 
     def __init__(self, path: Path, made_by: str) -> None:
         self.folder, self.made_by = path / PENDING, made_by
-        self.files = sorted(self.folder.glob("*.safetensors"))
-        self.next_number = int(self.files[-1].stem) + 1 if self.files else 0
+        self.files = sorted(file for file in self.folder.glob("*.safetensors") if file.stem.isdecimal())
+        self.next_number = max((int(file.stem) for file in self.files), default=-1) + 1
 
     def chunks(self) -> Iterator[tuple[list[Row], np.ndarray]]:
         """Those of a process that did not come to its end."""
         for file in self.files:
             with contextlib.suppress(UserError):  # not whole: its images are embedded again
-                state = load_state(file)
-                if state["model"] == self.made_by:
+                state = load_state(file, PENDING_CHUNK)
+                is_whole = all(map(is_row, state["rows"])) and len(state["rows"]) == len(state["vectors"])
+                if state["model"] == self.made_by and is_whole:
                     yield [Row(*row) for row in state["rows"]], state["vectors"].numpy()
 
     def save(self, rows: Sequence[Row], vectors_BD: np.ndarray) -> None:
-        try:
-            self.folder.mkdir(exist_ok=True)
-        except OSError as error:
-            raise cannot_write(self.folder, error) from error
+        make_inner_folder(self.folder)
         state = {"model": self.made_by, "rows": rows, "vectors": torch.from_numpy(vectors_BD)}
         save_state(self.folder / f"{self.next_number:08d}.safetensors", state)
         self.next_number += 1
@@ -401,7 +460,8 @@ def write_index(
     path: Path, manifest: Mapping[str, Any], model: Model, rows: Sequence[Row], vectors_ND: np.ndarray
 ) -> None:
     """Writes the files of the next generation, then the manifest that names them; then the old ones go."""
-    generation = 1 + max((int(each.stem.partition("-")[2]) for each in path.glob("rows-*.json")), default=0)
+    numbers = [each.stem.partition("-")[2] for each in path.glob("rows-*.json")]
+    generation = 1 + max((int(number) for number in numbers if number.isdecimal()), default=0)
     files = {
         "model": f"model-{manifest['model'][:12]}.safetensors",
         "rows": f"rows-{generation}.json",
@@ -410,14 +470,26 @@ def write_index(
     if not (path / files["model"]).is_file():
         save_file(path / files["model"], model)
     write_atomically(path / files["rows"], json.dumps(rows))
-    with writing(path / files["vectors"]) as file:
-        np.save(file, vectors_ND)
+    write_array(path / files["vectors"], vectors_ND)
     codes = make_codes(vectors_ND) if needs_codes(len(rows)) else None
     if codes is not None:
         files["codes"] = f"codes-{generation}.faiss"
-        with writing(path / files["codes"]) as file:
-            codes.pop("content").tofile(file)
-    write_manifest(path, {**manifest, "files": files, "codes": codes})
+        write_atomically(path / files["codes"], codes.pop("content").data)
+    checksums = {kind: checksum_of(path / name) for kind, name in files.items()}
+    write_manifest(path, {**manifest, "files": files, "checksums": checksums, "codes": codes})
+
+
+def checksum_of(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_files(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Refuse an index with a file that is not as it was written: a flipped bit would be another neighbour."""
+    for kind, expected in manifest.get("checksums", {}).items():
+        file = path / manifest["files"].get(kind, MANIFEST)
+        if checksum_of(file) != expected:
+            raise describe_damage(file, Misfit("its checksum does not fit"), REBUILD)
 
 
 def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
@@ -425,18 +497,6 @@ def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
     write_atomically(path / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     for each in path.iterdir():
         if each.name == PENDING:
-            shutil.rmtree(each)
-        elif OURS.fullmatch(each.name) and each.name not in (LOCK, *manifest["files"].values()):
-            each.unlink()
-
-
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[BinaryIO]:
-    """A large file that nothing names yet; on the disk when this is left."""
-    try:
-        with open(path, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise cannot_write(path, error) from error
+            remove_folder(each)
+        elif OURS.fullmatch(each.name) and each.name not in (LOCK, MANIFEST, *manifest["files"].values()):
+            remove_file(each)

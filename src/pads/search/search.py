@@ -16,11 +16,12 @@ from typing import Any
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from pads.data.store import BadImage, open_picture
-from pads.errors import UserError
+from pads.errors import UserError, one_line
 from pads.model import BATCH
+from pads.runtime.files import writing
 from pads.search.calibration import check_precision
 from pads.search.files import existing_images_folder
-from pads.search.index import Index, shown
+from pads.search.index import Index
 
 TILE, GAP, CAPTION = 160, 12, 40
 MOST_ON_A_SHEET = 40
@@ -154,9 +155,9 @@ def print_answers(
 def lines_of(answer: Answer) -> list[str]:
     marks = {True: "same", False: "other", None: ""}
     width = 0 if not answer.neighbours or answer.neighbours[0].same is None else 7
-    lines = [shown(answer.query)]
+    lines = [one_line(answer.query)]
     for rank, neighbour in enumerate(answer.neighbours, start=1):
-        lines.append(f"{rank:>4}  {neighbour.distance:.4f}  {marks[neighbour.same]:{width}}{shown(neighbour.path)}")
+        lines.append(f"{rank:>4}  {neighbour.distance:.4f}  {marks[neighbour.same]:{width}}{one_line(neighbour.path)}")
     return lines
 
 
@@ -202,10 +203,8 @@ def contact_sheet(answers: Sequence[Answer], path: Path) -> None:
             add_tile(sheet, GAP + column * (TILE + GAP), top, neighbour.file, words, SAME if neighbour.same else None)
         left = GAP + TILE + GAP // 2
         ImageDraw.Draw(sheet).line((left, top, left, top + TILE + CAPTION - GAP), FAINT, 1)
-    try:
-        sheet.save(path)
-    except OSError as error:
-        raise UserError(f"{path} could not be written ({error.strerror or error}).") from error
+    with writing(path) as file:
+        sheet.save(file, Image.registered_extensions()[path.suffix.lower()])
 
 
 def add_tile(sheet: Image.Image, left: int, top: int, file: str, words: tuple[str, str], frame: str | None) -> None:
@@ -221,12 +220,12 @@ def add_tile(sheet: Image.Image, left: int, top: int, file: str, words: tuple[st
         edges = (corner[0] - 4, corner[1] - 4, corner[0] + picture.width + 3, corner[1] + picture.height + 3)
         draw.rectangle(edges, outline=frame, width=4)
     draw.text((left, top + TILE + 5), words[0], frame or INK, ImageFont.load_default(13))
-    draw.text((left, top + TILE + 21), fitted(words[1], draw), FAINT, ImageFont.load_default(11))
+    draw.text((left, top + TILE + 21), fit_text(words[1], draw), FAINT, ImageFont.load_default(11))
 
 
-def fitted(text: str, draw: ImageDraw.ImageDraw) -> str:
+def fit_text(text: str, draw: ImageDraw.ImageDraw) -> str:
     """The end of a path that fits below a tile: that is where the name is."""
-    text, font = shown(text), ImageFont.load_default(11)
+    text, font = one_line(text), ImageFont.load_default(11)
     if draw.textlength(text, font) <= TILE:
         return text
     while draw.textlength("…" + text, font) > TILE:

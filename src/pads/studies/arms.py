@@ -22,7 +22,8 @@ from pads.recipes import (
     sop_margin_udist,
     with_pads,
 )
-from pads.reports.series import of_kind, read_lines
+from pads.reports.series import of_kind
+from pads.runs.events import read_records
 
 Change = Callable[[Config], Config]
 Figures = Mapping[str, float]
@@ -235,8 +236,8 @@ def of_run(name: str) -> Callable[[Config, Path], Config]:
 
 def same_positives(config: Config, run: Path) -> Config:
     """Its share of negatives that are of the anchor's class, as rho."""
-    events = of_kind(list(read_lines(run / "events.jsonl")), "training")
-    shares = [event["negative_of_class_share"] for event in events]
+    events = of_kind(list(read_records(run / "events.jsonl")), "training")
+    shares = [event["negative_of_class_share"] for event in events if "negative_of_class_share" in event]
     rho = round(statistics.fmean(shares), 4) if shares else 0.0
     return replace(config, sampling=replace(config.sampling, rho=rho))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,8 +15,9 @@ from rich.text import Text
 
 from pads.display import make_console, say
 from pads.errors import UserError
-from pads.reports.series import read_lines
-from pads.runs.checkpoint import write_atomically
+from pads.runs.events import read_records
+from pads.runtime.files import make_folder, write_atomically
+from pads.runtime.reading import read_json
 from pads.studies.seeds import read_rows, selects_on_test
 from pads.studies.statistics import Estimate, difference, estimate, judge, paired_difference
 from pads.studies.tables import STUDIES
@@ -41,6 +41,9 @@ class Claim(NamedTuple):
     """None where the runs that it needs are not there."""
 
 
+STUDY = {"study": str, "base": str, "data": str}
+
+
 class Evidence:
     """The studies of one data set that lie below a folder, as `pads study` or `results/` has them.
 
@@ -54,7 +57,7 @@ class Evidence:
         self.about: dict[str, dict[str, Any]] = {}
         self.data = ""
         for path in sorted(root.glob("*/study.json")):
-            about = json.loads(path.read_text())
+            about = read_json(path, STUDY, "run the study again.")
             if about["base"] == base:
                 self.folders[about["study"]], self.about[about["study"]] = path.parent, about
                 self.data = about["data"]
@@ -216,7 +219,7 @@ def overhead(evidence: Evidence) -> Found | None:
 
 def step_seconds(run: Path) -> float:
     """Over the records of a run, what is measured in between included; the first ones hold the start."""
-    records = list(read_lines(run / "timing.jsonl"))
+    records = [record for record in read_records(run / "timing.jsonl") if "seconds" in record]
     steps = [record["step"] for record in records]
     seconds = [record["seconds"] for record in records]
     return sum(seconds[1:]) / (steps[-1] - steps[0]) if len(records) > 1 else seconds[0] / steps[0]
@@ -241,7 +244,7 @@ def progression(evidence: Evidence) -> Found | None:
 
 
 def perplexities_of(run: Path) -> list[float]:
-    events = read_lines(run / "events.jsonl")
+    events = read_records(run / "events.jsonl")
     return [event["perplexity"] for event in events if event["event"] == "adaptation" and "perplexity" in event]
 
 
@@ -369,7 +372,7 @@ def write_claims(held: Sequence[tuple[Claim, Found]], base: str, out: Path, sour
     text = f"# What the paper says, and what came out on `{base}`\n\n| where | what | paper | here | |\n|---|---|---|---|---|\n"
     for claim, found in held:
         text += f"| {claim.where} | {claim.says} | {claim.paper} | {found.words} | {found.verdict} |\n"
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     write_atomically(out / "claims.md", text + "\n" + "".join(f"- {note}\n" for note in (*NOTES, *sources)))
     return out / "claims.md"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import shutil
 import signal
 import threading
 import time
@@ -31,6 +30,7 @@ from pads.data.roles import Images, deal_roles
 from pads.errors import UserError, missing_extra
 from pads.runs import RunFolder
 from pads.runs.watch import Watch
+from pads.runtime.files import remove_folder
 from pads.train import fit
 
 Tell = Callable[["Job", str, int, Mapping[str, Any]], None]
@@ -103,7 +103,7 @@ def execute(job: Job, watch: Watch) -> float | None:
     check(config)
     views = deal_roles(config, images_of(config.data, pick_device(config.device), watch), watch)
     if not is_begun:
-        shutil.rmtree(job.path, ignore_errors=True)  # what was killed before it had a config has nothing to lose
+        remove_folder(job.path)  # what was killed before it had a config has nothing to lose
     started = time.perf_counter()
     with RunFolder.open(job.path) if is_begun else RunFolder.create(job.path, config) as folder:
         if folder.is_finished:

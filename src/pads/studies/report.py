@@ -17,7 +17,7 @@ from rich.table import Table
 from pads.data.benchmark import count
 from pads.display import clock, make_console, print_notes, say
 from pads.runs import RunFolder
-from pads.runs.checkpoint import write_atomically
+from pads.runtime.files import make_inner_folder, write_atomically
 from pads.studies.arms import Figures
 from pads.studies.plan import Result
 from pads.studies.statistics import Estimate, difference, estimate, interval, mean_and_sd, paired_difference
@@ -275,7 +275,7 @@ def draw_figures(result: Result) -> list[Path]:
     if not logged:
         return []
     folder = result.plan.out / "figures"
-    folder.mkdir(exist_ok=True)
+    make_inner_folder(folder)
     draw_initial(folder)
     draw_curricula(logged, folder)
     return sorted(folder.iterdir())

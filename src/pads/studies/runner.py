@@ -12,10 +12,8 @@ table.md .csv .tex    what came out (report.py)
 
 from __future__ import annotations
 
-import fcntl
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,13 +22,21 @@ from pathlib import Path
 from typing import Any
 
 from pads.check import check
-from pads.config import Config, from_json, lookup, to_dict, to_json, with_settings
+from pads.config import Config, from_dict, lookup, to_dict, to_json, with_settings
 from pads.data.prepare import read_data
 from pads.display import print_notes
 from pads.errors import UserError
 from pads.reports.groups import flat
 from pads.runs import RunFolder
-from pads.runs.checkpoint import cannot_write, write_atomically
+from pads.runtime.files import (
+    hold_lock,
+    make_folder,
+    make_inner_folder,
+    remove_file,
+    remove_folder,
+    write_atomically,
+)
+from pads.runtime.reading import read_json
 from pads.studies.arms import Arm, Change, Study, fix_settings, list_candidates
 from pads.studies.engines import ENGINES, Job, Outcome, Tell, run_all
 from pads.studies.plan import DEFAULT_SEEDS, Key, Plan, Result
@@ -79,14 +85,14 @@ class Runs:
             return
         row = row_of(job.config, RunFolder.open(job.path), outcome.seconds, self.commit)
         append_row(self.plan.out / "seeds.csv", row)
-        self.trace_path(key).unlink(missing_ok=True)
+        remove_file(self.trace_path(key))
         self.done.add(key)
         self.tell(job, "done", 0, row)
 
     def fail(self, key: Key, error: str, trace: str = "") -> None:
         if trace:
-            self.trace_path(key).parent.mkdir(exist_ok=True)
-            self.trace_path(key).write_text(trace)
+            make_inner_folder(self.trace_path(key).parent)
+            write_atomically(self.trace_path(key), trace)
             error = f"{error} (see {self.trace_path(key)})"
         self.failures[key] = error
         self.tell(Job(*key, Config(), self.plan.path(key)), "failed", 0, {"error": error})
@@ -196,7 +202,7 @@ def check_same(plan: Plan) -> None:
     """An arm's config is written down once; other settings would mix two studies in one table."""
     for name in dict.fromkeys(name for name, _ in plan.runs()):
         path, config = plan.out / f"{name}.json", public_config(plan, plan.study.arm(name))
-        before = from_json(path.read_text()) if path.exists() else None
+        before = read_config(path) if path.exists() else None
         if before is not None and before != config and has_runs(plan, name):
             raise UserError(
                 f"{plan.out} holds {name} with other settings ({list_differences(before, config)}): "
@@ -233,15 +239,8 @@ def list_differences(before: Config, now: Config) -> str:
 @contextmanager
 def lock(out: Path) -> Iterator[None]:
     """Let one process at a time write into a study's folder."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(out, error) from error
-    with (out / "lock").open("wb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(f"another process runs a study in {out}: wait for it, or give another --out.") from error
+    make_folder(out)
+    with hold_lock(out / "lock", f"another process runs a study in {out}: wait for it, or give another --out."):
         yield
 
 
@@ -317,7 +316,16 @@ def selection_level(run: Path) -> float:
 
 def read_tuned(out: Path) -> dict[str, Any]:
     path = out / "tuned.json"
-    return json.loads(path.read_text()) if path.exists() else {}
+    shape = {str: {"settings": [str], "selection": {str: float}}}
+    return read_json(path, shape, "delete it, and --tune picks anew.") if path.exists() else {}
+
+
+def read_config(path: Path) -> Config:
+    """The config of an arm, as it was written down."""
+    try:
+        return from_dict(read_json(path, dict, "give another --out."))
+    except UserError as error:
+        raise UserError(f"{path} does not fit this version of pads, so give another --out: {error}") from error
 
 
 # -- small things -----------------------------------------------------------------------------------------------------------
@@ -328,7 +336,7 @@ def drop_unneeded(plan: Plan, done: Iterable[Key]) -> None:
     needed = {arm.needs.arm for arm in plan.study.arms if arm.needs is not None}
     for key in done:
         if key[0] not in needed:
-            shutil.rmtree(plan.path(key) / "checkpoints", ignore_errors=True)
+            remove_folder(plan.path(key) / "checkpoints")
 
 
 def source_commit() -> str:

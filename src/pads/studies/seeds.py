@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pads.config import Config
-from pads.reports.series import read_lines
 from pads.runs import RunFolder
-from pads.runs.checkpoint import write_atomically
+from pads.runs.events import read_records
+from pads.runtime.files import write_atomically
+from pads.runtime.reading import describe_damage, read_json
 
 
 def row_of(config: Config, folder: RunFolder, seconds: float | None, commit: str) -> dict[str, Any]:
     """Last, selected and best test epoch of every metric, as fractions; and what the selection split had at its best."""
     figures = folder.metrics
     assert figures is not None
-    best = max(read_lines(folder.path / "test_curve.jsonl"), key=lambda point: point["recall@1"], default=None)
+    best = max(read_records(folder.path / "test_curve.jsonl"), key=lambda point: point["recall@1"], default=None)
     row: dict[str, Any] = {"recipe": config.recipe, "seed": config.seed, "epochs": config.num_epochs}
     row["selected_epoch"] = (figures["selection"] or {}).get("epoch", config.num_epochs)
     row["selected_on"] = "test" if config.data.paper_protocol else "selection" if figures["selection"] else ""
@@ -49,8 +49,17 @@ def append_row(path: Path, row: Mapping[str, Any]) -> None:
 def read_rows(path: Path) -> list[dict[str, str]]:
     if not path.exists():
         return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+    try:
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        for row in rows:
+            if not row["recipe"] or int(row["seed"]) < 0 or None in row or None in row.values():
+                raise ValueError("a row without its recipe, seed or figures")
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        raise describe_damage(
+            path, error, "put back what the study wrote, or delete it and run the study again."
+        ) from error
+    return rows
 
 
 def read_finished(path: Path) -> set[tuple[str, int]]:
@@ -61,4 +70,6 @@ def read_finished(path: Path) -> set[tuple[str, int]]:
 def selects_on_test(folder: Path, arm: str) -> bool:
     """Return whether the runs of an arm picked their epoch on the test split, as its config in the folder says."""
     path = folder / f"{arm}.json"
-    return path.is_file() and bool(json.loads(path.read_text())["data"].get("paper_protocol"))
+    return path.is_file() and bool(
+        read_json(path, {"data": dict}, "put back the config of the arm.")["data"].get("paper_protocol")
+    )

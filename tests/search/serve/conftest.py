@@ -16,7 +16,7 @@ from pads.config import with_settings
 from pads.recipes import RECIPES
 from pads.search.calibration import Calibration
 from pads.search.serve.served import Served
-from pads.search.serve.server import bound_socket, make_app, make_server
+from pads.search.serve.server import bind_socket, make_app, make_server
 
 SETTINGS = [
     *("data.image_size=16", "data.resize=18", "data.store_size=20", "data.classes_per_batch=4"),
@@ -94,7 +94,7 @@ def wait_until():
 @contextlib.contextmanager
 def running(served: Served):
     """The address of a server in a thread of this process."""
-    listener = bound_socket("127.0.0.1", 0)
+    listener = bind_socket("127.0.0.1", 0)
     server = make_server(served)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

@@ -1,5 +1,6 @@
 """Who may ask, how much they may send, and what lies outside the index."""
 
+import hashlib
 import io
 import json
 import socket
@@ -139,8 +140,11 @@ def test_links_out_of_the_root_are_shown_only_if_asked_for_or_known(place, name)
         assert file_below(place, name, links_to).resolve() == secret
 
 
-def rename(monkeypatch, index, row, name):
+def rename(monkeypatch, index, row, name, content=b""):
+    """Lets the index name another file, as if it had been indexed with this content."""
     monkeypatch.setattr(index, "paths", [*index.paths[:row], name, *index.paths[row + 1 :]])
+    checksum = hashlib.sha256(content).hexdigest()
+    monkeypatch.setattr(index, "checksums", [*index.checksums[:row], checksum, *index.checksums[row + 1 :]])
 
 
 def test_a_changed_index_cannot_make_the_server_show_other_files(served, client, monkeypatch, tmp_path):
@@ -157,7 +161,7 @@ def test_a_file_that_is_gone_or_no_longer_an_image_is_told(served, client, monke
     searcher = served.ready()
     monkeypatch.setattr(searcher.index, "root", tmp_path)
     rename(monkeypatch, searcher.index, 0, "gone.png")
-    rename(monkeypatch, searcher.index, 1, "page.png")
+    rename(monkeypatch, searcher.index, 1, "page.png", b"<html><script>window.hacked=1</script>")
     (tmp_path / "page.png").write_text("<html><script>window.hacked=1</script>")
     searcher.thumbnail.cache_clear()
     for kind in ("image", "thumbnail"):
@@ -170,7 +174,7 @@ def test_an_image_that_is_also_a_page_is_never_served_as_one(served, client, mon
     Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(out, "GIF")
     (tmp_path / "both.html").write_bytes(out.getvalue() + b"<script>window.hacked=1</script>")
     monkeypatch.setattr(served.ready().index, "root", tmp_path)
-    rename(monkeypatch, served.ready().index, 0, "both.html")
+    rename(monkeypatch, served.ready().index, 0, "both.html", (tmp_path / "both.html").read_bytes())
     answer = client.get("/api/image/0")
     assert answer.headers["content-type"] == "image/gif"
     assert answer.headers["x-content-type-options"] == "nosniff"

@@ -30,7 +30,7 @@ from pads.search.serve.embedder import Embedder
 from pads.search.serve.live import LiveRun
 from pads.search.serve.maps import Layout, Map, in_unit_square, read_layout, spread, write_layout
 from pads.search.serve.served import Served
-from pads.search.serve.server import PAGES, STATIC, bound_socket, greeting, make_app
+from pads.search.serve.server import PAGES, STATIC, bind_socket, greeting, make_app
 from pads.search.serve.testimages import file_names, images_of, link_test_images
 
 # -- at the door -------------------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch, tmp_path):
 
 
 def test_the_real_port_is_printed_and_a_warning_where_others_can_reach_it(served):
-    with bound_socket("127.0.0.1", 0) as listener:
+    with bind_socket("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         assert port > 0
         (line,) = greeting(served, "127.0.0.1", port)
@@ -388,12 +388,12 @@ def test_fifty_requests_at_once_are_answered_without_an_error(served, serving, p
 
 
 def test_every_static_file_is_served_and_part_of_the_package(client):
-    static = Path(pads.__file__).parent / "web" / "static"
+    static = Path(pads.__file__).parent / "search" / "serve" / "static"
     assert {path.name for path in static.iterdir()} == {*STATIC, *PAGES.values()}
     for name, kind in STATIC.items():
         answer = client.get(f"/static/{name}")
         assert answer.content == (static / name).read_bytes()
         assert answer.headers["content-type"].startswith(kind)
-    project_file = Path(__file__).parents[2] / "pyproject.toml"
+    project_file = Path(__file__).parents[3] / "pyproject.toml"
     packaged = tomllib.loads(project_file.read_text())["tool"]["setuptools"]["package-data"]["pads"]
     assert "search/serve/static/*" in packaged

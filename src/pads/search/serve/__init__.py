@@ -17,8 +17,13 @@ def serve(
     port: int = 8420,
     images: Path | str | None = None,
     follow_links: bool = False,
+    token: str | None = None,
+    no_token: bool = False,
 ) -> None:
-    """Serves an index, or a run with the index over its test images, until it is interrupted."""
+    """Serves an index, or a run with the index over its test images, until it is interrupted.
+
+    On another host than this machine it needs a token that whoever asks must know ("" for a new one), or no_token=True.
+    """
     for module, package in NEEDED.items():
         try:
             importlib.import_module(module)
@@ -26,4 +31,4 @@ def serve(
             raise missing_extra(package, "serve") from error
     from pads.search.serve.server import run_server
 
-    run_server(path, host=host, port=port, images=images, follow_links=follow_links)
+    run_server(path, host=host, port=port, images=images, follow_links=follow_links, token=token, no_token=no_token)

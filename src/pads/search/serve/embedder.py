@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pads.model import Model
-from pads.search.serve.pictures import NUM_DECODERS, uploaded
+from pads.search.serve.pictures import NUM_DECODERS, decode_upload
 
 MAX_BATCH = 16
 
@@ -39,7 +39,7 @@ class Embedder:
         self.thread.start()
 
     async def embed(self, data: bytes) -> np.ndarray:
-        decode = functools.partial(uploaded, data, self.model.read)
+        decode = functools.partial(decode_upload, data, self.model.read)
         stored, original = await asyncio.get_running_loop().run_in_executor(self.decoders, decode)
         upload = Waiting(stored, original, Future())
         self.waiting.put(upload)

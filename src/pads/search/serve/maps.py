@@ -17,6 +17,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from pads.runtime.files import NotWritten, write_array, writing
+
 MOST_POINTS = 20_000
 """On a map: more would take minutes to lay out, and a person sees no more."""
 FILE = "map.npz"
@@ -54,18 +56,18 @@ class Map:
 
     def _make(self) -> None:
         try:
-            self.layout = self._projected()
+            self.layout = self._project()
             self.state = "ready"
-            with contextlib.suppress(OSError):  # a folder that may not be written to: the map is made anew next time
+            with contextlib.suppress(NotWritten):  # a folder that may not be written to: the map is made anew next time
                 write_layout(self.file, self.layout, self.version)
         except Exception as error:  # the page says why; searching does not need a map
             self.reason, self.state = str(error) or type(error).__name__, "failed"
 
-    def _projected(self) -> Layout:
+    def _project(self) -> Layout:
         rows_M = spread(len(self.vectors_ND), MOST_POINTS)
         with tempfile.TemporaryDirectory() as folder:
             given, made = Path(folder, "vectors.npy"), Path(folder, "made.npz")
-            np.save(given, self.vectors_ND[rows_M])
+            write_array(given, self.vectors_ND[rows_M], sync=False)
             command = [sys.executable, "-m", "pads.search.serve.maps", str(given), str(made)]
             self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
             if self.is_closed:
@@ -101,13 +103,8 @@ def read_layout(file: Path, version: str) -> Layout | None:
 
 
 def write_layout(file: Path, layout: Layout, version: str) -> None:
-    part = file.with_suffix(f".{os.getpid()}.part")
-    try:
-        with open(part, "wb") as out:
-            np.savez(out, rows=layout.rows_M, xy=layout.xy_M2, method=layout.method, version=version)
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
+    with writing(file) as out:
+        np.savez(out, rows=layout.rows_M, xy=layout.xy_M2, method=layout.method, version=version)
 
 
 def main(given: str, made: str) -> None:
@@ -118,7 +115,8 @@ def main(given: str, made: str) -> None:
     from pads.reports.projection import project
 
     xy_M2, method = project(vectors_MD)
-    np.savez(made, xy=xy_M2, method=method.upper())
+    with writing(Path(made), sync=False) as out:
+        np.savez(out, xy=xy_M2, method=method.upper())
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections import Counter
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from starlette.exceptions import HTTPException
 from pads.search.index import Index
 from pads.search.serve.embedder import Embedder
 from pads.search.serve.maps import Map
-from pads.search.serve.pictures import file_below, thumbnail
+from pads.search.serve.pictures import file_below, read_indexed, thumbnail
 
 PRECISIONS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Those the page offers for "same item"."""
@@ -85,8 +86,12 @@ class Searcher:
     def file(self, row: int) -> Path:
         return file_below(self.index.root, self.index.paths[self.check_row(row)], self.links_to)
 
+    def picture(self, row: int) -> BytesIO:
+        """The content of an image, as it was indexed."""
+        return read_indexed(self.file(row), self.index.checksums[row])
+
     def _thumbnail(self, row: int) -> bytes:
-        return thumbnail(self.file(row))
+        return thumbnail(self.picture(row))
 
     # -- searching -----------------------------------------------------------------------------------------------------
 

@@ -20,9 +20,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 import pads
+from pads.data.formats import FORMATS_IN_WORDS
 from pads.errors import UserError
 from pads.search.serve import answers, pictures
-from pads.search.serve.guard import EVERYWHERE, MAX_BYTES, Guard, is_loopback
+from pads.search.serve.guard import COOKIE, EVERYWHERE, MAX_BYTES, Guard, is_loopback, pick_token
+from pads.search.serve.patience import ImpatientProtocol
 from pads.search.serve.searcher import Searcher
 from pads.search.serve.served import Served
 
@@ -45,32 +47,43 @@ LabelName = Annotated[str | None, Query(description="search in this class alone"
 Precision = Annotated[
     float | None, Query(gt=0, le=1, description='marks neighbours as "same item" with this precision')
 ]
-Upload = Annotated[UploadFile, File(description="JPEG, PNG, WebP, GIF, BMP or TIFF")]
+Upload = Annotated[UploadFile, File(description=FORMATS_IN_WORDS)]
 Version = Annotated[str | None, Query(description="of /api/index: lets a browser keep the image")]
 
 
 def run_server(
-    path: Path | str, *, host: str, port: int, images: Path | str | None = None, follow_links: bool = False
+    path: Path | str,
+    *,
+    host: str,
+    port: int,
+    images: Path | str | None = None,
+    follow_links: bool = False,
+    token: str | None = None,
+    no_token: bool = False,
 ) -> None:
     """Opens what is to be served, says where it is, and answers until it is interrupted."""
-    with (
-        bound_socket(host, port) as listener,
-        closing(Served(path, images=images, follow_links=follow_links)) as served,
-    ):
-        for sentence in greeting(served, host, listener.getsockname()[1]):
-            print(sentence, flush=True)
-        make_server(served, host).run(sockets=[listener])
+    with bind_socket(host, port) as listener:
+        token = pick_token(host, token, no_token)
+        with closing(Served(path, images=images, follow_links=follow_links)) as served:
+            for sentence in greeting(served, host, listener.getsockname()[1], token):
+                print(sentence, flush=True)
+            make_server(served, host, token).run(sockets=[listener])
 
 
-def make_server(served: Served, host: str = "127.0.0.1") -> uvicorn.Server:
-    app = make_app(served, host)
+def make_server(served: Served, host: str = "127.0.0.1", token: str | None = None) -> uvicorn.Server:
+    app = make_app(served, host, token)
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3
+        app,
+        http=ImpatientProtocol,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=3,
     )
     return uvicorn.Server(config)
 
 
-def bound_socket(host: str, port: int) -> socket.socket:
+def bind_socket(host: str, port: int) -> socket.socket:
     """Listening already: a port that is taken is noticed before anything is loaded."""
     if not 0 <= port <= 65535:
         raise UserError(f"--port must lie between 0 and 65535 (0 for any free one), and is {port}.")
@@ -94,21 +107,24 @@ def bound_socket(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def greeting(served: Served, host: str, port: int) -> list[str]:
+def greeting(served: Served, host: str, port: int, token: str | None = None) -> list[str]:
     shown = "localhost" if host in EVERYWHERE else f"[{host}]" if ":" in host else host
-    sentences = [f"Serving {served.path} at http://{shown}:{port} (Ctrl-C stops it)"]
+    fragment = "" if token is None else f"/#token={token}"
+    sentences = [f"Serving {served.path} at http://{shown}:{port}{fragment} (Ctrl-C stops it)"]
     if served.state == "training":
         sentences.append("The run is still training: its curves move, and its test images can be searched at the end.")
     elif served.state == "building":
         sentences.append(
             f"Its test images are searched with an index in {served.index_path}, which is built if missing."
         )
-    if not is_loopback(host):
+    if token is not None:
+        sentences.append("Whoever has this address, with its token, can see the images and search them.")
+    elif not is_loopback(host):
         sentences.append("Whoever reaches this port can see the images and search them: there is no password.")
     return sentences
 
 
-def make_app(served: Served, host: str = "127.0.0.1") -> FastAPI:
+def make_app(served: Served, host: str = "127.0.0.1", token: str | None = None) -> FastAPI:
     problems: dict[int | str, dict[str, Any]] = {"4XX": {"model": answers.Problem}, 422: {"model": answers.Problem}}
     app = FastAPI(
         title="pads serve",
@@ -118,11 +134,13 @@ def make_app(served: Served, host: str = "127.0.0.1") -> FastAPI:
         redoc_url=None,
         responses=problems,
     )
-    app.add_middleware(Guard, host=host)
+    app.add_middleware(Guard, host=host, token=token)
     add_errors(app)
     add_pages(app, served)
     add_api(app, served)
     add_images(app, served)
+    if token is not None:
+        add_token(app, token)
     return app
 
 
@@ -145,7 +163,7 @@ def add_api(app: FastAPI, served: Served) -> None:
         """The nearest neighbours of an image of the index, without itself."""
         searcher = served.ready()
         query = answers.ImageRow(**searcher.about(row))
-        found = await timed(searcher, searcher.near_row, row, k, label, precision)
+        found = await time_search(searcher, searcher.near_row, row, k, label, precision)
         return answers.Found(query=query, embedding_ms=0, **found)
 
     @app.post("/api/search")
@@ -157,7 +175,7 @@ def add_api(app: FastAPI, served: Served) -> None:
         searcher.check_label(label)
         vector_D = await searcher.embedder.embed(await image.read())
         embedding_ms = ms_since(start)
-        found = await timed(searcher, searcher.near, vector_D, k, label, precision)
+        found = await time_search(searcher, searcher.near, vector_D, k, label, precision)
         return answers.Found(query=None, embedding_ms=embedding_ms, **found)
 
     @app.get("/api/sample")
@@ -195,17 +213,26 @@ def add_images(app: FastAPI, served: Served) -> None:
     def image(row: int, v: Version = None) -> Response:
         """The image of a row as it is on disk (as PNG where browsers could not show it)."""
         searcher = served.ready()
-        data, media_type = pictures.shown(searcher.file(row))
-        return Response(data, media_type=media_type, headers=kept(v, searcher.version))
+        data, media_type = pictures.show_whole(searcher.picture(row))
+        return Response(data, media_type=media_type, headers=cache_headers(v, searcher.version))
 
     @app.get("/api/thumbnail/{row}", response_class=Response, responses=images)
     def thumbnail(row: int, v: Version = None) -> Response:
         """The image of a row as a JPEG of at most 256 pixels on a side."""
         searcher = served.ready()
-        return Response(searcher.thumbnail(row), media_type="image/jpeg", headers=kept(v, searcher.version))
+        return Response(searcher.thumbnail(row), media_type="image/jpeg", headers=cache_headers(v, searcher.version))
 
 
-async def timed(searcher: Searcher, search: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+def add_token(app: FastAPI, token: str) -> None:
+    @app.post("/api/token", status_code=204)
+    def keep_token() -> Response:
+        """Give the browser that has sent the token a cookie with it: images cannot be asked for with a header."""
+        answer = Response(status_code=204)
+        answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
+        return answer
+
+
+async def time_search(searcher: Searcher, search: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
     """What was found, and how long it took: here at once in a millisecond or two, among very many images in a thread."""
     start = time.perf_counter()
     is_quick = len(searcher.paths) <= QUICK_UP_TO
@@ -213,7 +240,7 @@ async def timed(searcher: Searcher, search: Callable[..., dict[str, Any]], *argu
     return {**found, "search_ms": ms_since(start)}
 
 
-def kept(asked: str | None, version: str) -> dict[str, str]:
+def cache_headers(asked: str | None, version: str) -> dict[str, str]:
     """A browser may keep what was asked for by its version: another index gives other addresses."""
     return {"Cache-Control": f"private, max-age={AN_HOUR}, immutable"} if asked == version else {}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from pads.data.prepare import read_data
 from pads.data.store import decode
 from pads.errors import UserError
 from pads.runs import RunFolder
-from pads.runs.checkpoint import cannot_write
+from pads.runtime.files import make_folder, make_link, remove_folder, writing
 
 FOLDER = "test-images"
 LONGEST_NAME = 200
@@ -31,19 +30,17 @@ def link_test_images(run: RunFolder, data: str | None = None) -> Path:
             "put them back, or say where the data set is now with --images."
         )
     names = file_names(images.class_names)
-    try:
-        shutil.rmtree(folder, ignore_errors=True)  # what a stopped attempt left
-        for name in names:
-            (folder / name).mkdir(parents=True)
-        for row, (path, label) in enumerate(zip(images.paths, images.labels, strict=True)):
-            link = folder / names[label] / f"{row:06d}-{path.name}"
-            box = None if images.boxes is None or np.isnan(images.boxes[row]).any() else images.boxes[row]
-            if box is None:
-                link.symlink_to(path.absolute())
-            else:
-                decode(path, box).save(link.with_suffix(".png"))
-    except OSError as error:
-        raise cannot_write(folder, error) from error
+    remove_folder(folder)  # what a stopped attempt left
+    for name in names:
+        make_folder(folder / name)
+    for row, (path, label) in enumerate(zip(images.paths, images.labels, strict=True)):
+        link = folder / names[label] / f"{row:06d}-{path.name}"
+        box = None if images.boxes is None or np.isnan(images.boxes[row]).any() else images.boxes[row]
+        if box is None:
+            make_link(link, path.absolute())
+        else:
+            with writing(link.with_suffix(".png"), sync=False) as file:
+                decode(path, box).save(file, "PNG")
     return folder
 
 

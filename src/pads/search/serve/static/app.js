@@ -10,6 +10,7 @@ let about = null;
 let index = null;
 
 async function start() {
+  await keepToken();
   about = await ask("/api/about");
   document.title = `${about.name} · pads`;
   $("#name").textContent = about.name;
@@ -19,6 +20,14 @@ async function start() {
   window.addEventListener("popstate", route);
   route();
   await untilReady();
+}
+
+// The token that the terminal printed: sent once, then kept in a cookie, and taken out of the address.
+async function keepToken() {
+  const token = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (!token) return;
+  history.replaceState(null, "", location.pathname);
+  await fetch("/api/token", { method: "POST", headers: { Authorization: `Bearer ${token}` } });
 }
 
 async function untilReady() {
