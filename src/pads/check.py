@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from pads.build import make_loss
+from pads.build import checked_distillation, make_loss
 from pads.config import AUTO, Config, Sampling, lookup
 from pads.curricula import Curriculum, FixedCurriculum, make_curriculum
 from pads.data import DATASETS
@@ -18,7 +18,6 @@ from pads.data.augment import check_crop
 from pads.errors import UserError
 from pads.metrics import check_metric_names
 from pads.networks import check_backbone, find_weights
-from pads.pml.losses import PmlLoss
 from pads.pml.names import is_theirs
 from pads.runtime.team import num_processes
 from pads.sampling.triplets import check_draw
@@ -101,6 +100,7 @@ def check(config: Config) -> None:
             find_weights(config.network.weights, config.network.backbone)
     loss_fn, curriculum = make_loss(config, num_classes=1), make_curriculum(config)
     check_theirs(config, loss_fn, curriculum)
+    checked_distillation(config, num_features=1, num_classes=1)
     if curriculum.metrics and config.adapt_every and config.data.reward_share == 0:
         raise UserError("this curriculum learns from the reward split, which is empty: set data.reward_share above 0.")
 
@@ -121,7 +121,7 @@ def check_theirs(config: Config, loss_fn: nn.Module, curriculum: Curriculum) -> 
             f"add {' '.join(settings)}."
         )
     adapts = mined or not isinstance(curriculum, FixedCurriculum)
-    if adapts and isinstance(loss_fn, PmlLoss) and loss_fn.triplets == "all":
+    if adapts and getattr(loss_fn, "triplets", "drawn") == "all":
         raise UserError(
             f"{config.loss.name} forms its own pairs, so nothing would follow from what the curriculum {config.curriculum.name!r} "
             "draws: add --set curriculum.name=random."

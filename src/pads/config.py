@@ -155,6 +155,8 @@ class Config:
     loss: Part = Part("margin")
     curriculum: Part = Part("distance-weighted")
     sampling: Sampling = Sampling()
+    distillation: Part = Part("none")
+    """Larger heads that teach the embedding in training: `none` or `s2sd`."""
     optimiser: Optimiser = Optimiser()
     num_epochs: int = 150
     adapt_every: int | None = 30

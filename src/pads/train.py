@@ -20,7 +20,15 @@ import torch
 from torch import Tensor, nn
 
 from pads.autoconfig import settled
-from pads.build import build_optimiser, build_parts, match_layouts, pick_device, set_learning_rates, start_network
+from pads.build import (
+    build_distillation,
+    build_optimiser,
+    build_parts,
+    match_layouts,
+    pick_device,
+    set_learning_rates,
+    start_network,
+)
 from pads.check import check, check_share
 from pads.config import Config
 from pads.curricula import Curriculum
@@ -34,7 +42,7 @@ from pads.runs import RunFolder, SilentFolder, next_free
 from pads.runtime.graphs import CapturedStep
 from pads.runtime.precision import fixed_threads, float32_rounding
 from pads.runtime.team import Team, joined
-from pads.sampling import DrawnTriplets, diverged, draw_tuples
+from pads.sampling import DrawnTriplets, Rule, Tuples, diverged, draw_tuples
 
 Watch = Callable[[str, int, Mapping[str, Any]], None]
 """Called with (kind of event, step, values) as the run goes on; it looks, and nothing depends on it."""
@@ -77,11 +85,15 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
     team, own = views.team, own_part(config, views.team)
     with fixed_threads(config.threads), float32_rounding(config.precision), stop_requests() as stop_requested:
         network, loss_fn, curriculum = build_parts(config, views)
-        optimiser = build_optimiser(config.optimiser, network, loss_fn)
+        distillation = build_distillation(config, network, views)
+        optimiser = build_optimiser(config.optimiser, network, loss_fn, distillation)
         generator = torch.Generator(views.device).manual_seed(config.seed)
         drawn = DrawnTriplets(curriculum.rule, views.device)
         selected: dict[str, Any] = {"step": 0}
         parts = {"network": network, "loss": loss_fn, "optimiser": optimiser, "curriculum": curriculum, "drawn": drawn}
+        if distillation is not None:
+            parts["distillation"] = distillation
+        learners = (network, loss_fn) if distillation is None else distillation.beside(network, loss_fn)
         step = restore(run, parts, generator, selected, team)
         record = recorder(run, watch, batch_size(config), step)
 
@@ -94,14 +106,19 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
         def update_network(pixels_bCHW: Tensor, sizes_B2: Tensor, labels_B: Tensor) -> None:
             """Alg. 1, "Update DML model": I_a and I_p at random from the batch, I_n ~ p(I_n | I_a)."""
             images_bCHW = views.train.preprocessing.for_training(pixels_bCHW, sizes_B2, generator, own)
-            embeddings_BD = team.gathered(network(images_bCHW))
-            triplets = draw_tuples(
-                embeddings_BD, labels_B, curriculum.rule, **asdict(config.sampling), generator=generator
-            )
+            embeddings_bD, *features = as_tuple(network(images_bCHW))
+            embeddings_BD = team.gathered(embeddings_bD)
+
+            def draw(embeddings_BD: Tensor, rule: Rule) -> Tuples:
+                return draw_tuples(embeddings_BD, labels_B, rule, **asdict(config.sampling), generator=generator)
+
+            triplets = draw(embeddings_BD, curriculum.rule)
             loss = loss_fn(embeddings_BD, labels_B, triplets)
+            if distillation is not None:
+                loss = distillation(loss, embeddings_BD, features, labels_B, draw, curriculum.rule, team.gathered)
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
-            team.sum_gradients(network, loss_fn)
+            team.sum_gradients(*learners)
             optimiser.step()
             drawn.add(loss.detach(), embeddings_BD.detach(), labels_B, triplets, loss_fn)
 
@@ -114,11 +131,12 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
         update = CapturedStep(update_network, generator) if captured else update_network
         for epoch in range(step // steps_per_epoch, config.num_epochs):
             set_learning_rates(optimiser, config.optimiser, epoch)
-            tell_progress(loss_fn, epoch / config.num_epochs)
+            for module in modules_of(parts):
+                tell_progress(module, epoch / config.num_epochs)
             views = views.at(epoch)
             batches = epoch_batches(config, views, epoch, steps_per_epoch)[step % steps_per_epoch :]
             for stored in views.train.stored_batches(batches, own):
-                with team.saving(save_here, generator, network, loss_fn):
+                with team.saving(save_here, generator, *modules_of(parts)):
                     if team.any(stop_requested()):
                         raise KeyboardInterrupt(save_here())
                     update(*stored)
@@ -178,6 +196,16 @@ def summary_of(loss_fn: nn.Module) -> Mapping[str, float]:
     """What such a loss has come to, for the log."""
     summary = getattr(loss_fn, "summary", None)
     return summary() if summary is not None else {}
+
+
+def as_tuple(output: Any) -> tuple[Tensor, ...]:
+    """Return the embeddings, and the features of a network that gives them in training."""
+    return output if isinstance(output, tuple) else (output,)
+
+
+def modules_of(parts: Mapping[str, Any]) -> list[nn.Module]:
+    """Return the parts with weights and buffers, in their order: the network, the loss, what is distilled from."""
+    return [part for part in parts.values() if isinstance(part, nn.Module)]
 
 
 def batch_size(config: Config) -> int:
@@ -279,7 +307,7 @@ def restore(
     state = team.lead(run.load_checkpoint)
     run.cut_back(state["lengths"] if state else {})
     if state is None:
-        team.match(parts["network"], parts["loss"])
+        team.match(*modules_of(parts))
         return 0
     with run.fitting():
         for name, part in parts.items():

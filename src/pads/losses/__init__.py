@@ -7,11 +7,20 @@ from torch import nn
 
 from pads.config import Part, build, unknown
 from pads.losses.margin import MarginLoss
+from pads.losses.pairs import ContrastiveLoss, MultiSimilarityLoss
+from pads.losses.proxies import NormalisedSoftmaxLoss, ProxyAnchorLoss
 from pads.losses.triplet import TripletLoss
 from pads.pml.losses import pml_loss
 from pads.pml.names import is_theirs, meant
 
-LOSSES: dict[str, Callable[..., nn.Module]] = {"triplet": TripletLoss, "margin": MarginLoss}
+LOSSES: dict[str, Callable[..., nn.Module]] = {
+    "triplet": TripletLoss,
+    "margin": MarginLoss,
+    "multi-similarity": MultiSimilarityLoss,
+    "contrastive": ContrastiveLoss,
+    "proxy-anchor": ProxyAnchorLoss,
+    "normalised-softmax": NormalisedSoftmaxLoss,
+}
 
 
 def build_loss(part: Part, **given: Any) -> nn.Module:
@@ -23,4 +32,13 @@ def build_loss(part: Part, **given: Any) -> nn.Module:
     return build(LOSSES, part, "loss", **given)
 
 
-__all__ = ["LOSSES", "MarginLoss", "TripletLoss", "build_loss"]
+__all__ = [
+    "LOSSES",
+    "ContrastiveLoss",
+    "MarginLoss",
+    "MultiSimilarityLoss",
+    "NormalisedSoftmaxLoss",
+    "ProxyAnchorLoss",
+    "TripletLoss",
+    "build_loss",
+]

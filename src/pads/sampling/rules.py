@@ -9,9 +9,10 @@ Dimensions: B batch, D embedding, K bins.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -128,6 +129,12 @@ class BinRule:
             assert distribution.rho is not None, "a rule that has begun to flip triplets goes on"
             self._rho.fill_(distribution.rho)
 
+    def in_dimension(self, dim: int) -> BinRule:
+        """Return this rule for an embedding of another dimension; it reads the same tensors on the device."""
+        rule = copy.copy(self)
+        rule._u_dist = self._u_dist and replace(self._u_dist, dim=dim)
+        return rule
+
     def log_p_K(self, device: torch.device) -> Tensor:
         if self._log_p_K is None or self._log_p_K.device != device:
             self._log_p_K = self.distribution.probabilities_K.log().float().to(device)
@@ -157,6 +164,16 @@ class BinRule:
 def bins(*arguments: Any, **options: Any) -> BinRule:
     """A bin distribution that stays as it starts."""
     return BinRule(bin_distribution(*arguments, **options))
+
+
+def in_dimension(rule: Rule, dim: int) -> Rule:
+    """Return the rule for an embedding of `dim` dimensions: distance-weighted sampling depends on it, the others do not.
+
+    A bin rule must have drawn once on the device before, so that both read the same probabilities afterwards.
+    """
+    if isinstance(rule, DistanceWeighted):
+        return replace(rule, dim=dim)
+    return rule.in_dimension(dim) if isinstance(rule, BinRule) else rule
 
 
 def log_density(distances: Tensor, dim: int) -> Tensor:
