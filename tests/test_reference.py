@@ -59,7 +59,7 @@ def test_a_default_is_written_as_one_sets_it(reference):
     assert len(defaults) > 40
     assert defaults.pop("data.store_ratio") == "1.333"  # 4 / 3, rounded
     for key, default in defaults.items():
-        key = f"{key}.name" if key in ("loss", "curriculum") else key
+        key = f"{key}.name" if key in ("loss", "curriculum", "distillation") else key
         assert with_settings(Config(), [f"{key}={default}"]) == Config()
 
 

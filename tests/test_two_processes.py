@@ -225,6 +225,16 @@ def test_all_processes_end_with_the_same_bits(by_two):
     assert first["loss"]["beta"].unique().numel() > 1  # they have learned
 
 
+def test_two_processes_distil_as_one_does(config, tmp_path):
+    heads = ["distillation.name=s2sd", "distillation.options.dims=[12, 20]", "distillation.options.feature_delay=4"]
+    config = with_settings(config, [*heads, "num_epochs=5"])
+    alone = train(config, tmp_path / "one").path
+    first, second = together(2, lambda rank: trained_state(config, tmp_path / "two"), tmp_path)
+    assert_alike(tmp_path / "two", alone, tolerance=1e-4)  # the divergences have a weight of 50
+    assert differences(first, second) == []
+    assert first["distillation"]["num_steps"] == len(events(alone, "training"))
+
+
 @pytest.mark.parametrize("sizes", [(2, 1), (1, 2)])
 def test_a_run_goes_on_with_another_number_of_processes(config, by_one, tmp_path, sizes):
     run = tmp_path / "run"

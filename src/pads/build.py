@@ -15,6 +15,7 @@ from pads.curricula import Curriculum, make_curriculum
 from pads.data.roles import Views
 from pads.errors import UserError
 from pads.losses import build_loss
+from pads.losses.distillation import S2SD, make_distillation
 from pads.networks import EmbeddingNetwork, build_backbone, find_weights, load_weights, use_seed
 from pads.networks.depth import layer_numbers, rate_scales
 from pads.pml.miners import mine_tuples
@@ -58,10 +59,26 @@ def build_parts(config: Config, views: Views, team: Team = ALONE) -> tuple[Embed
     return network, loss_fn, LedCurriculum(curriculum, team) if team.size > 1 else curriculum
 
 
-def make_loss(config: Config, num_classes: int) -> nn.Module:
-    return build_loss(
-        config.loss, num_classes=num_classes, embedding_size=config.network.embedding_dim, seed=config.seed
-    )
+def build_distillation(config: Config, network: EmbeddingNetwork, views: Views) -> S2SD | None:
+    """Return what teaches the network in training, if anything does; the network then gives its features."""
+    if config.distillation.name != "none":
+        network.give_features()
+    distillation = check_distillation(config, network.embedding.in_features, views.train.num_labels)
+    return None if distillation is None else distillation.to(views.device)
+
+
+def check_distillation(config: Config, num_features: int, num_classes: int) -> S2SD | None:
+    """Make the distillation of the config, or refuse its options."""
+    with use_seed(config.seed):
+        return make_distillation(
+            config.distillation, num_features=num_features, make_loss=partial(make_loss, config, num_classes)
+        )
+
+
+def make_loss(config: Config, num_classes: int, embedding_size: int | None = None) -> nn.Module:
+    """Return the loss for embeddings of that size, the network's unless told otherwise."""
+    size = embedding_size or config.network.embedding_dim
+    return build_loss(config.loss, num_classes=num_classes, embedding_size=size, seed=config.seed)
 
 
 def build_draw(config: Config) -> Callable[..., Tuples]:
@@ -69,11 +86,19 @@ def build_draw(config: Config) -> Callable[..., Tuples]:
     return mine_tuples if is_theirs(config.curriculum) else partial(draw_triplets, **asdict(config.sampling))
 
 
-def build_optimiser(options: Optimiser, network: nn.Module, loss_fn: nn.Module) -> torch.optim.Adam:
-    """Adam; the parameters of the loss have a rate of their own and no weight decay."""
+def build_optimiser(
+    options: Optimiser, network: nn.Module, loss_fn: nn.Module, distillation: S2SD | None = None
+) -> torch.optim.Adam:
+    """Adam; the parameters of the loss have a rate of their own and no weight decay.
+
+    The heads of a distillation learn at the network's rate, and their losses at the loss's.
+    """
+    heads, losses = ([*distillation.heads.parameters()], distillation.losses) if distillation else ([], nn.Module())
+    of_losses = [p for p in (*loss_fn.parameters(), *losses.parameters()) if p.requires_grad]
     groups: list[dict[str, Any]] = [
         *network_groups(options, network),
-        {"params": [p for p in loss_fn.parameters() if p.requires_grad], "initial_lr": options.loss_learning_rate},
+        {"params": heads, "initial_lr": options.learning_rate, "weight_decay": options.weight_decay},
+        {"params": of_losses, "initial_lr": options.loss_learning_rate},
     ]
     on_gpu = groups[0]["params"][0].is_cuda
     used = [group for group in groups if group["params"]]

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from torch import nn
 
-from pads.build import make_loss
+from pads.build import check_distillation, make_loss
 from pads.config import AutoConfig, Config, Sampling, drop_auto, from_dict, lookup, to_dict, value_of
 from pads.curricula import Curriculum, FixedCurriculum, make_curriculum
 from pads.data import DATASETS
@@ -16,7 +16,6 @@ from pads.data.augment import check_crop
 from pads.errors import UserError
 from pads.metrics import check_metric_names
 from pads.networks import check_backbone, find_weights
-from pads.pml.losses import PmlLoss
 from pads.pml.names import is_theirs
 from pads.runtime.team import num_processes
 from pads.sampling.triplets import check_draw
@@ -99,6 +98,7 @@ def check(given: Config | AutoConfig) -> None:
             find_weights(config.network.weights, config.network.backbone)
     loss_fn, curriculum = make_loss(config, num_classes=1), make_curriculum(config)
     check_theirs(config, loss_fn, curriculum)
+    check_distillation(config, num_features=1, num_classes=1)
     if curriculum.metrics and config.adapt_every and config.data.reward_share == 0:
         raise UserError("this curriculum learns from the reward split, which is empty: set data.reward_share above 0.")
 
@@ -129,7 +129,7 @@ def check_theirs(config: Config, loss_fn: nn.Module, curriculum: Curriculum) -> 
             f"add {' '.join(settings)}."
         )
     adapts = mined or not isinstance(curriculum, FixedCurriculum)
-    if adapts and isinstance(loss_fn, PmlLoss) and loss_fn.triplets == "all":
+    if adapts and getattr(loss_fn, "triplets", "drawn") == "all":
         raise UserError(
             f"{config.loss.name} forms its own pairs, so nothing would follow from what the curriculum {config.curriculum.name!r} "
             "draws: add --set curriculum.name=random."

@@ -182,6 +182,8 @@ class Config:
     curriculum: Part = Part("distance-weighted")
     """Pick a curriculum of `pads.CURRICULA`, or `pml:` and a miner of pytorch-metric-learning."""
     sampling: Sampling = Sampling()
+    distillation: Part = Part("none")
+    """Larger heads that teach the embedding in training: `none` or `s2sd`."""
     optimiser: Optimiser = Optimiser()
     num_epochs: int = 150
     """Train for this many epochs."""

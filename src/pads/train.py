@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from pads.autoconfig import resolve_auto
 from pads.build import (
+    build_distillation,
     build_draw,
     build_optimiser,
     build_parts,
@@ -81,11 +82,15 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch, team: Team =
     with use_threads(config.threads), float32_rounding(config.precision), stop_requests() as stop_requested:
         network, loss_fn, curriculum = build_parts(config, views, team)
         draw = build_draw(config)
-        optimiser = build_optimiser(config.optimiser, network, loss_fn)
+        distillation = build_distillation(config, network, views)
+        optimiser = build_optimiser(config.optimiser, network, loss_fn, distillation)
         generator = torch.Generator(views.device).manual_seed(config.seed)
         drawn = DrawnTriplets(curriculum.rule, views.device)
         selected: dict[str, Any] = {"step": 0}
         parts = {"network": network, "loss": loss_fn, "optimiser": optimiser, "curriculum": curriculum, "drawn": drawn}
+        if distillation is not None:
+            parts["distillation"] = distillation
+        learners = (network, loss_fn) if distillation is None else distillation.beside(network, loss_fn)
         step = restore(run, parts, generator, selected, team)
         record = recorder(run, watch, config.data.batch_size, step)
 
@@ -98,12 +103,16 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch, team: Team =
         def update_network(pixels_bCHW: Tensor, sizes_B2: Tensor, labels_B: Tensor) -> None:
             """Alg. 1, "Update DML model": I_a and I_p at random from the batch, I_n ~ p(I_n | I_a)."""
             images_bCHW = views.train.preprocessing.for_training(pixels_bCHW, sizes_B2, generator, own)
-            embeddings_BD = team.gather(network(images_bCHW))
+            embeddings_bD, *features = as_tuple(network(images_bCHW))
+            embeddings_BD = team.gather(embeddings_bD)
             triplets = draw(embeddings_BD, labels_B, curriculum.rule, generator=generator)
             loss, share = value_and_share(loss_fn, embeddings_BD, labels_B, triplets)
+            if distillation is not None:
+                draw_for = lambda head_BT, rule: draw(head_BT, labels_B, rule, generator=generator)
+                loss = distillation(loss, embeddings_BD, features, labels_B, draw_for, curriculum.rule, team.gather)
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
-            team.sum_gradients(network, loss_fn)
+            team.sum_gradients(*learners)
             optimiser.step()
             drawn.add(loss.detach(), share.detach(), embeddings_BD.detach(), labels_B, triplets)
 
@@ -119,7 +128,7 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch, team: Team =
             views = views.at(epoch)
             batches = epoch_batches(config, views, epoch, steps_per_epoch)[step % steps_per_epoch :]
             for stored in views.train.read_batches(batches, own):
-                with team.saving(save_here, generator, network, loss_fn):
+                with team.saving(save_here, generator, *modules_of(parts)):
                     if team.any(stop_requested()):
                         raise KeyboardInterrupt(save_here())
                     update(*stored)
@@ -154,6 +163,16 @@ def summary_of(loss_fn: nn.Module) -> Mapping[str, float]:
     """Return what a loss that changes over the training has come to, for the log."""
     summary = getattr(loss_fn, "summary", None)
     return summary() if summary is not None else {}
+
+
+def as_tuple(output: Any) -> tuple[Tensor, ...]:
+    """Return the embeddings, and the features of a network that gives them in training."""
+    return output if isinstance(output, tuple) else (output,)
+
+
+def modules_of(parts: Mapping[str, Any]) -> list[nn.Module]:
+    """Return the parts with weights and buffers, in their order: the network, the loss, what is distilled from."""
+    return [part for part in parts.values() if isinstance(part, nn.Module)]
 
 
 def own_part(config: Config, team: Team) -> slice:
@@ -253,7 +272,7 @@ def restore(
     state = team.lead(run.load_to_resume)
     run.cut_back(state["lengths"] if state else {})
     if state is None:
-        team.match(parts["network"], parts["loss"])
+        team.match(*modules_of(parts))
         return 0
     with run.fitting():
         for name, part in parts.items():

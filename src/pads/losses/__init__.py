@@ -12,12 +12,21 @@ from torch import Tensor, nn
 
 from pads.config import Part, build, unknown
 from pads.losses.margin import MarginLoss
+from pads.losses.pairs import ContrastiveLoss, MultiSimilarityLoss
+from pads.losses.proxies import NormalisedSoftmaxLoss, ProxyAnchorLoss
 from pads.losses.triplet import TripletLoss
 from pads.pml.losses import pml_loss
 from pads.pml.names import is_theirs, suggest_names
 from pads.pml.tuples import Tuples
 
-LOSSES: dict[str, Callable[..., nn.Module]] = {"triplet": TripletLoss, "margin": MarginLoss}
+LOSSES: dict[str, Callable[..., nn.Module]] = {
+    "triplet": TripletLoss,
+    "margin": MarginLoss,
+    "multi-similarity": MultiSimilarityLoss,
+    "contrastive": ContrastiveLoss,
+    "proxy-anchor": ProxyAnchorLoss,
+    "normalised-softmax": NormalisedSoftmaxLoss,
+}
 """Look up a loss by name: `--set loss.name=margin`."""
 
 
@@ -43,4 +52,14 @@ def value_and_share(
     return loss, torch.full_like(loss.detach(), torch.nan)
 
 
-__all__ = ["LOSSES", "MarginLoss", "TripletLoss", "build_loss", "value_and_share"]
+__all__ = [
+    "LOSSES",
+    "ContrastiveLoss",
+    "MarginLoss",
+    "MultiSimilarityLoss",
+    "NormalisedSoftmaxLoss",
+    "ProxyAnchorLoss",
+    "TripletLoss",
+    "build_loss",
+    "value_and_share",
+]

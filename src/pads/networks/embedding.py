@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pads.errors import UserError
+from pads.networks.pooling import pool_twice
 from pads.networks.weights import WeightsUsed
 
 
@@ -18,6 +20,8 @@ class EmbeddingNetwork(nn.Module):
 
     weights_used: WeightsUsed | None = None
     """The file that the backbone started from."""
+    gives_features = False
+    """In training it returns embeddings, pooled features, and mean plus maximum of the last maps."""
 
     def __init__(
         self,
@@ -41,14 +45,31 @@ class EmbeddingNetwork(nn.Module):
         # here and not where it is trained: another memory layout would give other bits to the network that is loaded
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def forward(self, images_BCHW: Tensor) -> Tensor:
+    def give_features(self) -> None:
+        """Return the pooled features, too, in training from now on; in evaluation the embeddings alone, as before."""
+        pool: Any = getattr(self.backbone, "pool", None)
+        if not callable(pool) or isinstance(pool, nn.Module):
+            raise UserError(
+                "this backbone has its own pooling, and a distillation needs the maps before it: "
+                "take a backbone of pads, or --set distillation.name=none."
+            )
+        if not self.gives_features:
+            self.backbone.pool = pool_twice(pool)  # type: ignore[assignment]  # a function, and no module
+            self.gives_features = True
+
+    def forward(self, images_BCHW: Tensor) -> Any:
         # the head stays in float32: half precision in the last layer would move distances by a good part of a bin
         kind = images_BCHW.device.type
         with torch.autocast(kind, torch.bfloat16, cache_enabled=False) if self.in_bfloat16 else nullcontext():
             features_BF = self.backbone(images_BCHW)
+        if self.gives_features:
+            features_BF, of_both_BF = features_BF
         with torch.autocast(kind, enabled=False):
             embeddings_BD = self.embedding(features_BF.float())
-        return F.normalize(embeddings_BD, dim=1) if self.normalise else embeddings_BD
+        embeddings_BD = F.normalize(embeddings_BD, dim=1) if self.normalise else embeddings_BD
+        if self.gives_features and self.training:
+            return embeddings_BD, features_BF.float(), of_both_BF.float()
+        return embeddings_BD
 
     def train(self, mode: bool = True) -> EmbeddingNetwork:
         super().train(mode)

@@ -20,6 +20,15 @@ def mean_plus_maximum(maps: Tensor) -> Tensor:
     return mean_of_maps(maps) + maximum_of_maps(maps)
 
 
+def pool_twice(pool: Callable[[Tensor], Tensor]) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """Return a pooling that gives the features of `pool`, and mean plus maximum beside them."""
+
+    def pool_both(maps: Tensor) -> tuple[Tensor, Tensor]:
+        return pool(maps), mean_plus_maximum(maps)
+
+    return pool_both
+
+
 POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
     "mean": mean_of_maps,
     "max": maximum_of_maps,

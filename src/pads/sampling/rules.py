@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -130,6 +130,11 @@ class BinRule:
 def bins(*arguments: Any, **options: Any) -> BinRule:
     """A bin distribution that stays as it starts."""
     return BinRule(bin_distribution(*arguments, **options))
+
+
+def in_dimension(rule: Any, dim: int) -> Any:
+    """Return the rule for an embedding of `dim` dimensions: distance-weighted sampling depends on it, the others do not."""
+    return replace(rule, dim=dim) if isinstance(rule, DistanceWeighted) else rule
 
 
 def log_density(distances: Tensor, dim: int) -> Tensor:
