@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pads.reports.series import read_lines
+from pads.runs.events import read_records
 from pads.studies import STUDIES
 from pads.studies.seeds import read_rows
 
@@ -95,7 +95,7 @@ def arms_run(study: Path) -> list[str]:
 
 
 def events(run: Path, name: str) -> list[Row]:
-    return [event for event in read_lines(run / "events.jsonl") if event["event"] == name]
+    return [event for event in read_records(run / "events.jsonl") if event["event"] == name]
 
 
 def adaptations(run: Path) -> list[Row]:
@@ -139,7 +139,7 @@ CURVES: Mapping[str, Callable[[Path], Iterable[Row]]] = {
     "distributions": distributions,
     "training": training,
     "selection_curves": selections,
-    "test_curves": lambda run: read_lines(run / "test_curve.jsonl"),
+    "test_curves": lambda run: read_records(run / "test_curve.jsonl"),
 }
 """The files of a folder of evidence, and what reads their rows from a run."""
 

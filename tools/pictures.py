@@ -5,6 +5,7 @@ python tools/pictures.py
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -180,7 +181,8 @@ def read_curves(path: Path, arm: str, x: str, y: str, factor: float) -> list[Cur
 
 def draw_authors(path: Path) -> None:
     """The test split over training in both codes, one run each."""
-    rows = read_rows(RESULTS / "cub200-authors-code" / "curves.csv")
+    with (RESULTS / "cub200-authors-code" / "curves.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
     with new_figure(7.4, 2.7) as (figure, _):
         every = figure.subplots(1, 2, sharey=True)
         for axes, (title, arms) in zip(every, AUTHORS.items(), strict=True):
