@@ -214,7 +214,7 @@ def test_a_pick_loses_what_the_best_of_the_common_epochs_has_more(picks):
 def evidence(gather, tmp_path):
     def make(name, **options):
         events = [selection(20, 0.9, 0.3), selection(40, 0.8, 0.4)]
-        curve = [{"epoch": 20, "recall@1": 0.5}, {"epoch": 40, "recall@1": 0.6}]
+        curve = [{"step": 200, "epoch": 20, "recall@1": 0.5}, {"step": 400, "epoch": 40, "recall@1": 0.6}]
         study = make_study(tmp_path / f"study-{name}", {"arm": (events, curve)}, **options)
         gather.gather([study], tmp_path / name)
         return tmp_path / name
