@@ -105,6 +105,7 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch, team: Team =
             images_bCHW = views.train.preprocessing.for_training(pixels_bCHW, sizes_B2, generator, own)
             embeddings_bD, *features = as_tuple(network(images_bCHW))
             embeddings_BD = team.gather(embeddings_bD)
+            # sampling/triplets.py; who may be a negative (the paper's self-regularisation) is sampling.negatives_from
             triplets = draw(embeddings_BD, labels_B, curriculum.rule, generator=generator)
             loss, share = value_and_share(loss_fn, embeddings_BD, labels_B, triplets)
             if distillation is not None:
@@ -138,7 +139,8 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch, team: Team =
                 if step % config.log_every == 0:
                     record("training", step, {**drawn.summary(step), **summary_of(loss_fn)})
 
-                # Alg. 1, "Update policy": every M steps the metrics on the reward split give state and reward
+                # Alg. 1, "Update policy": every M steps the metrics on the reward split give state and reward to the
+                # curriculum; that of PADS is curricula/learned.py
                 if config.adapt_every and step % config.adapt_every == 0:
                     metrics = evaluate(network, views.reward, curriculum.metrics, team=team)
                     adjustment = curriculum.advance(metrics, progress=step / num_steps)

@@ -13,6 +13,6 @@ AGENTS: dict[str, Callable[..., Agent]] = {
     "q-learning": q_learning,
     "rainbow": rainbow,
 }
-"""Look up a policy by name: `--set curriculum.options.agent=ppo`."""
+"""Look up an agent by name: `--set curriculum.options.agent=ppo`."""
 
 __all__ = ["AGENTS", "Agent", "Transition"]
