@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 SPLITS = ("test", "selection", "reward", "train")
 MAPS = ("auto", "umap", "pca", "none")
+DATA_CHANGED = "go on although the images are not those that the run began with; the figures say so"
 EXAMPLES = """examples:
   pads train emoji-pads
   pads train folder --data photos/ --set num_epochs=20
@@ -114,6 +115,7 @@ def add_train(commands: Commands) -> None:
     )
     train.add_argument("recipe", nargs="?", metavar="RECIPE", help="a name that `pads recipes` lists")
     train.add_argument("--resume", metavar="RUN", help="go on with the run in this folder; takes no recipe")
+    train.add_argument("--data-changed", action="store_true", help=DATA_CHANGED)
     train.add_argument("--data", metavar="DIR", help="where the images are")
     train.add_argument(
         "--set",
@@ -151,6 +153,7 @@ def add_evaluate(commands: Commands) -> None:
     evaluate.add_argument("run", metavar="RUN", help="a run folder")
     evaluate.add_argument("--split", choices=SPLITS, default="test", help="default: test")
     evaluate.add_argument("--checkpoint", choices=("selected", "last"), default="selected", help="default: selected")
+    evaluate.add_argument("--data-changed", action="store_true", help=DATA_CHANGED)
     evaluate.add_argument("--json", action="store_true", help="print JSON, fractions instead of percentages")
     evaluate.set_defaults(command=evaluate_command)
 
@@ -354,6 +357,8 @@ def train_command(options: argparse.Namespace) -> None:
     if options.resume is not None:
         resume_command(options)
         return
+    if options.data_changed:
+        raise UserError("--data-changed goes with --resume: a new run begins with the images that are there.")
     if options.recipe is None:
         raise UserError("name a recipe, for example `pads train emoji-pads`; `pads recipes` lists them.")
     config = recipe_config(options.recipe)
@@ -393,7 +398,7 @@ def resume_command(options: argparse.Namespace) -> None:
         print(f"{options.resume} is finished already; its figures:\n")
         print_figures(finished, Path(options.resume))
     with watching(plain=options.plain, tensorboard=options.tensorboard) as watch:
-        run = resume(options.resume, watch=watch)
+        run = resume(options.resume, watch=watch, data_changed=options.data_changed)
     if finished is None:
         after_training(run, options)
 
@@ -450,15 +455,21 @@ def evaluate_command(options: argparse.Namespace) -> None:
     from pads.runs import RunFolder
 
     run = RunFolder.open(options.run)
-    figures = evaluate_run(run, split=options.split, checkpoint=options.checkpoint)
+    changed: list[str] = []
+    figures = evaluate_run(
+        run, split=options.split, checkpoint=options.checkpoint, data_changed=options.data_changed, note=changed.append
+    )
     if not run.is_finished:
         print(f"note: {run.path} is not finished; these are the figures of what it saved so far.", file=sys.stderr)
     is_selected = options.checkpoint == "selected" and run.selected_path.exists()
     protocol = "last" if not is_selected else "test-selected" if run.config.data.paper_protocol else "selected"
     if options.json:
-        print(json.dumps({"split": options.split, "protocol": protocol, **figures}, indent=2))
+        marks = {"data_changed": changed[0]} if changed else {}
+        print(json.dumps({"split": options.split, "protocol": protocol, **marks, **figures}, indent=2))
     else:
-        print_table({"trained": figures}, f"{options.split} split, in percent (protocol: {protocol})")
+        mark = ", data changed" if changed else ""
+        print_table({"trained": figures}, f"{options.split} split, in percent (protocol: {protocol}{mark})")
+        print("\n".join(changed), end="\n" if changed else "")
 
 
 def report_command(options: argparse.Namespace) -> None:

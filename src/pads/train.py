@@ -26,6 +26,17 @@ from pads.config import Config
 from pads.curricula import Curriculum
 from pads.data import class_batches
 from pads.data.batches import rank_share
+from pads.data.benchmark import Benchmark
+from pads.data.manifest import (
+    Manifest,
+    check_unchanged,
+    format_manifest,
+    list_data,
+    read_changed,
+    read_manifest,
+    write_manifest,
+)
+from pads.data.prepare import Prepared
 from pads.data.views import Views, load_views
 from pads.errors import UserError
 from pads.evaluate import embed, evaluate, evaluation_mode, raw_pixels
@@ -50,8 +61,15 @@ def train(config: Config, run: Path | str | None = None, *, watch: Watch | None 
         device = pick_device(config.device, team)
         config = team.lead(lambda: settled(config, device, watch))
         check(config)
-        views = load_views(config, device, watch, team)  # first, so that bad data leaves no empty run behind
-        folder = folder_of(team).create(path, config)
+        manifest: list[str] = []
+
+        def keep(benchmark: Benchmark, prepared: Prepared | None) -> None:
+            if team.leads:
+                manifest.append(format_manifest(list_data(config.data, benchmark, prepared)))
+
+        # first, so that bad data leaves no empty run behind
+        views = load_views(config, device, watch, team, keep)
+        folder = folder_of(team).create(path, config, *manifest)
         try:
             with folder:
                 return fit(config, folder, views, watch)
@@ -60,8 +78,11 @@ def train(config: Config, run: Path | str | None = None, *, watch: Watch | None 
             raise
 
 
-def resume(run: RunFolder | Path | str, *, watch: Watch | None = None) -> RunFolder:
-    """Goes on where a run was stopped, bit for bit; a finished run is left as it is."""
+def resume(run: RunFolder | Path | str, *, watch: Watch | None = None, data_changed: bool = False) -> RunFolder:
+    """Goes on where a run was stopped, bit for bit; a finished run is left as it is.
+
+    Images that are not those that the run began with are refused, unless `data_changed` says that this is known.
+    """
     with joined() as team:
         watch = watch if watch and team.leads else nobody
         folder = folder_of(team).open(run.path if isinstance(run, RunFolder) else run)
@@ -70,10 +91,34 @@ def resume(run: RunFolder | Path | str, *, watch: Watch | None = None) -> RunFol
         with folder:
             config = team.lead(lambda: folder.settled_config)
             check(config)
-            return fit(config, folder, load_views(config, pick_device(config.device, team), watch, team), watch)
+
+            known: list[Manifest] = []
+
+            def compare(benchmark: Benchmark, prepared: Prepared | None) -> None:
+                if team.leads:
+                    known.extend(find_known_changes(folder, config, benchmark, prepared, data_changed))
+
+            views = load_views(config, pick_device(config.device, team), watch, team, compare)
+            return fit(config, folder, views, watch, *known)
 
 
-def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder:
+def find_known_changes(
+    run: RunFolder, config: Config, benchmark: Benchmark, prepared: Prepared | None, is_known: bool
+) -> list[Manifest]:
+    """Refuse images that are not those that the run began with; what the user knows of is one manifest with a sentence."""
+    before = read_manifest(run.manifest_path)
+    if before is None:  # of an earlier version
+        return []
+    now = list_data(config.data, benchmark, prepared, before)
+    changes = check_unchanged(before, now, run.path, is_known=is_known)
+    if not changes:
+        return []
+    step = int(checkpoints[-1].stem.partition("-")[2]) if (checkpoints := run.checkpoints()) else 0
+    sentence = f"From step {step} on, the images were not those before: {changes.count()}."
+    return [replace(now, changed=(*before.changed, sentence))]
+
+
+def fit(config: Config, run: RunFolder, views: Views, watch: Watch, known_changes: Manifest | None = None) -> RunFolder:
     """The training loop, from the newest checkpoint of the run or from the start, to the final figures."""
     team, own = views.team, own_part(config, views.team)
     with fixed_threads(config.threads), float32_rounding(config.precision), stop_requests() as stop_requested:
@@ -84,6 +129,8 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch) -> RunFolder
         selected: dict[str, Any] = {"step": 0}
         parts = {"network": network, "loss": loss_fn, "optimiser": optimiser, "curriculum": curriculum, "drawn": drawn}
         step = restore(run, parts, generator, selected, team)
+        if known_changes is not None:  # not before: images that do not fit what was saved leave the run as it was
+            write_manifest(run.manifest_path, known_changes)
         record = recorder(run, watch, batch_size(config), step)
 
         steps_per_epoch = max(1, len(views.train) // batch_size(config))
@@ -245,6 +292,7 @@ def final_figures(
         "selection": dict(selected) if selected["step"] else None,
         "splits": views.sizes(),
         "weights": network.weights_used.record() if network.weights_used else None,
+        **({"data_changed": changed} if (changed := read_changed(run.manifest_path)) else {}),
         # one run of k-means: thousands of dimensions make it slow, and nobody chooses by this number
         "test": {"raw pixels": evaluate(raw_pixels, views.test, names, num_restarts=1)},
     }

@@ -26,6 +26,7 @@ from pads.runtime.team import ALONE, Team
 
 Watch = Callable[[str, int, Mapping[str, Any]], None]
 """See `pads.train.Watch`."""
+Inspect = Callable[[Benchmark, Prepared | None], None]
 EVALUATION_BATCH = {"cpu": 128, "cuda": 448}
 """The most images at once."""
 NUM_SEEN = 400
@@ -252,13 +253,22 @@ class Images:
     test: ImageStore
 
 
-def load_views(config: Config, device: torch.device, watch: Watch, team: Team = ALONE) -> Views:
-    """Reads the data set, decodes every image once, and deals the training images out to their roles."""
-    return deal_roles(config, load_images(config.data, device, watch, team), watch)
+def load_views(
+    config: Config, device: torch.device, watch: Watch, team: Team = ALONE, inspect: Inspect | None = None
+) -> Views:
+    """Reads the data set, decodes every image once, and deals the training images out to their roles.
+
+    inspect: looks at what was read before anything is decoded, and may refuse it.
+    """
+    return deal_roles(config, load_images(config.data, device, watch, team, inspect), watch)
 
 
-def load_images(data: Data, device: torch.device, watch: Watch, team: Team = ALONE) -> Images:
+def load_images(
+    data: Data, device: torch.device, watch: Watch, team: Team = ALONE, inspect: Inspect | None = None
+) -> Images:
     benchmark, prepared = read_data(data)
+    if inspect is not None:
+        inspect(benchmark, prepared)
     watch("note", 0, {"notes": benchmark.notes})
     decoded = decoder(data, prepared, device, watch, team)
     train = decoded(benchmark.train, "training images")
@@ -359,9 +369,18 @@ def roles_of(data: Data, labels_N: np.ndarray, selection_share: float, draw: int
     )
 
 
-def load_test_view(config: Config, device: torch.device, watch: Watch) -> View:
-    """The test split as `load_views` has it; the other images are not decoded."""
+def load_test_view(
+    config: Config,
+    device: torch.device,
+    watch: Watch,
+    choose: Callable[[Benchmark, Prepared | None], Benchmark] | None = None,
+) -> View:
+    """The test split as `load_views` has it; the other images are not decoded.
+
+    choose: returns the benchmark with those test images that are wanted, or as it is.
+    """
     benchmark, prepared = read_data(config.data)
+    benchmark = benchmark if choose is None else choose(benchmark, prepared)
     preprocessing = Preprocessing.of(config.data, config.network, config.compiled)
     store = decoder(config.data, prepared, device, watch)(all_of(benchmark.test), "test images")
     return view_of_test(benchmark.test, store, preprocessing, watch)

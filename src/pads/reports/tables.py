@@ -60,9 +60,10 @@ def figure_rows(groups: Sequence[Group]) -> Iterator[Sequence[Any]]:
     for group in groups:
         for cells, run, _ in run_cells(group):
             metrics = run.metrics or {}
+            mark = ", data changed" if "data_changed" in metrics else ""
             for network, values in metrics.get("test", {}).items():
                 for metric, value in values.items():
-                    yield (*cells, metrics["protocol"], network, metric, value)
+                    yield (*cells, metrics["protocol"] + mark, network, metric, value)
 
 
 def curve_rows(groups: Sequence[Group]) -> Iterator[Sequence[Any]]:
