@@ -10,6 +10,7 @@ import pytest
 import pads
 from pads.cli import main
 from pads.config import with_settings
+from pads.data.manifest import read_manifest
 from pads.errors import UserError
 from pads.model import evaluate_run
 from pads.publish.card import model_card
@@ -224,3 +225,16 @@ def test_a_report_never_takes_an_image_that_was_trained_on_for_a_test_image(fini
     files = {row["file"] for row in read_table(report.folder / "map.csv")}
     assert files
     assert files <= tested
+
+
+def test_a_start_killed_before_its_config_begins_with_the_images_of_the_next(config, photos, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "data.jsonl").write_text("of the start before\n")
+    run = train(replace(config, num_epochs=1), tmp_path / "run")
+    assert read_manifest(run.manifest_path).source == "files"
+
+
+def test_a_damaged_manifest_is_refused_in_a_sentence(stopped):
+    stopped.manifest_path.write_text(stopped.manifest_path.read_text().replace(".png", ".jpg", 1))
+    with pytest.raises(UserError, match="is damaged"):
+        resume(stopped.path)
