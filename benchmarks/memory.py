@@ -63,7 +63,7 @@ def saved(side: int, kind: str, mode: str = "RGB", **options: object) -> bytes:
 
 
 def hostile_images() -> Iterator[tuple[str, bytes]]:
-    """Twenty files, no two alike."""
+    """Twenty files, no two alike; those that no decoder can hold are to be refused."""
     number = 0
 
     def side() -> int:
@@ -71,7 +71,7 @@ def hostile_images() -> Iterator[tuple[str, bytes]]:
         number += 1
         return SIDE - 4 * number
 
-    for kind, colour, depth, num in (("rgb", 2, 8, 4), ("rgba", 6, 8, 3), ("grey", 0, 8, 2), ("grey16", 0, 16, 1)):
+    for kind, colour, depth, num in (("rgb", 2, 8, 3), ("rgba", 6, 8, 2), ("grey", 0, 8, 2), ("grey16", 0, 16, 1)):
         for _ in range(num):
             yield f"{kind}-{number}.png", flat_png(side(), colour, depth)
     yield "palette.png", flat_png(side(), 3)
@@ -79,8 +79,11 @@ def hostile_images() -> Iterator[tuple[str, bytes]]:
         yield f"baseline-{number}.jpg", saved(side(), "JPEG")
         yield f"progressive-{number}.jpg", saved(side(), "JPEG", progressive=True)
         yield f"lossless-{number}.webp", saved(side(), "WEBP", lossless=True, method=0)
+    for mode in ("RGB", "RGBA"):  # all rows in one strip
+        strip = {"compression": "tiff_adobe_deflate", "tiffinfo": {278: SIDE}}
+        yield f"strip-{mode}.tif", saved(side(), "TIFF", mode, **strip)
     yield "deflate.tif", saved(side(), "TIFF", compression="tiff_adobe_deflate")
-    yield "lzw.tif", saved(side(), "TIFF", compression="tiff_lzw")
+    yield "cmyk.jpg", saved(side(), "JPEG", "CMYK", progressive=True)
     yield "flat.gif", saved(side(), "GIF", "L")
 
 
