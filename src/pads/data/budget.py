@@ -13,7 +13,7 @@ MOST_BYTES = 800_000_000
 """Of all images that are being decoded. One that needs more is decoded alone."""
 LARGE = 64_000_000
 """Pixels from which on an image is shrunk while it is converted."""
-MOST_ALONE = 1_250_000_000
+MOST_ALONE = 1_150_000_000
 """Of one image: what needs more is refused."""
 KEPT = {"WEBP": 16, "AVIF": 12}
 """Bytes of each pixel, of formats whose libraries keep a picture several times over."""
