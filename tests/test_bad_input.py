@@ -495,7 +495,7 @@ def test_a_full_disk_costs_no_checkpoint(pads, untouched_photos, untouched_run, 
         assert (run / file).read_bytes() == (untouched_run / file).read_bytes()
 
 
-@pytest.mark.parametrize("name", ["environment.json", "config.json"])
+@pytest.mark.parametrize("name", ["environment.json", "data.jsonl", "config.json"])
 def test_a_disk_that_is_full_from_the_start_leaves_no_run(pads, untouched_photos, tmp_path, monkeypatch, name):
     full_at(monkeypatch, name, 1)
     answer = pads("train", "folder", "--data", untouched_photos, "--run", tmp_path / "run", *settings())

@@ -46,12 +46,16 @@ def choice(name: str, choices: Sequence[str], help: str, **options: Any) -> Argu
 
 
 RUN = argument("run", "RUN", "a run folder")
+DATA_CHANGED = flag(
+    "--data-changed", "go on although the images are not those that the run began with; the figures say so"
+)
 CHECKPOINT = choice("--checkpoint", ("selected", "last"), "take this network (default: selected)", default="selected")
 
 ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     "train": (
         argument("recipe", "RECIPE", "a name that `pads recipes` lists", nargs="?"),
         argument("--resume", "RUN", "resume the run in this folder; takes no recipe"),
+        DATA_CHANGED,
         argument("--data", "DIR", "read the images from here"),
         argument(
             "--set",
@@ -78,6 +82,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         RUN,
         choice("--split", SPLITS, "measure this split (default: test)", default="test"),
         CHECKPOINT,
+        DATA_CHANGED,
         flag("--json", "print JSON, fractions instead of percentages"),
     ),
     "report": (
@@ -294,6 +299,8 @@ def train_command(options: argparse.Namespace) -> None:
     if options.resume is not None:
         resume_command(options)
         return
+    if options.data_changed:
+        raise UserError("--data-changed goes with --resume: a new run begins with the images that are there.")
     if options.recipe is None:
         raise UserError("name a recipe, for example `pads train emoji-pads`; `pads recipes` lists them.")
     given = {
@@ -330,7 +337,7 @@ def resume_command(options: argparse.Namespace) -> None:
         print(f"{options.resume} is finished already; its figures:\n")
         print_figures(finished, Path(options.resume))
     with watching(plain=options.plain, tensorboard=options.tensorboard) as watch:
-        run = resume(options.resume, watch=watch)
+        run = resume(options.resume, watch=watch, data_changed=options.data_changed)
     if finished is None:
         after_training(run, options)
 
@@ -400,15 +407,19 @@ def evaluate_command(options: argparse.Namespace) -> None:
     from pads.runs import RunFolder
 
     run = RunFolder.open(options.run)
-    figures = evaluate_run(run, split=options.split, checkpoint=options.checkpoint)
+    changed: list[str] = []
+    figures = evaluate_run(run, **pick(options, "split", "checkpoint", "data_changed"), note=changed.append)
     if not run.is_finished:
         print(f"note: {run.path} is not finished; these are the figures of what it saved so far.", file=sys.stderr)
     is_selected = options.checkpoint == "selected" and run.selected_path.exists()
     protocol = "last" if not is_selected else "test-selected" if run.config.data.paper_protocol else "selected"
     if options.json:
-        print(json.dumps({"split": options.split, "protocol": protocol, **figures}, indent=2))
+        marks = {"data_changed": changed[0]} if changed else {}
+        print(json.dumps({"split": options.split, "protocol": protocol, **marks, **figures}, indent=2))
     else:
-        print_table({"trained": figures}, f"{options.split} split, in percent (protocol: {protocol})")
+        mark = ", data changed" if changed else ""
+        print_table({"trained": figures}, f"{options.split} split, in percent (protocol: {protocol}{mark})")
+        print("\n".join(changed), end="\n" if changed else "")
 
 
 def report_command(options: argparse.Namespace) -> None:

@@ -343,6 +343,8 @@ def print_figures(figures: Mapping[str, Any], run: Path | str, console: Console 
     mark = ", test-selected" if protocol == "test-selected" else ""
     print_table({row: test[row] for row in ("raw pixels", "untrained", "trained")}, title + mark, console)
     say("\ntrained: " + PICKED_ON[protocol].format(**(figures["selection"] or {})), console)
+    if "data_changed" in figures:
+        say(f"data changed: {figures['data_changed']}", console, "yellow")
     say(f"The run is in {run}", console, whole=True)
     say(f"Measure it again: pads evaluate {shlex.quote(str(run))}", console, whole=True)
 

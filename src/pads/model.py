@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,10 @@ from torch import Tensor
 
 from pads.build import build_network, pick_device
 from pads.config import Config, from_json, lookup, to_json
+from pads.data.benchmark import Benchmark
 from pads.data.loading import load_views
+from pads.data.manifest import check_unchanged, list_data, read_manifest
+from pads.data.prepare import Prepared
 from pads.data.preprocessing import Preprocessing
 from pads.data.store import Source, read_stored
 from pads.errors import UserError
@@ -62,12 +65,35 @@ class Model:
         return self.network(self.preprocessing.for_evaluation(pixels_BCHW, torch.tensor(sizes, device=device))).cpu()
 
 
-def evaluate_run(run: RunFolder | Path | str, *, split: str = "test", checkpoint: str = "selected") -> dict[str, float]:
-    """The figures of a trained run on one of its splits: test, selection, reward or train."""
+def evaluate_run(
+    run: RunFolder | Path | str,
+    *,
+    split: str = "test",
+    checkpoint: str = "selected",
+    data_changed: bool = False,
+    note: Callable[[str], None] | None = None,
+) -> dict[str, float]:
+    """The figures of a trained run on one of its splits: test, selection, reward or train.
+
+    Images that are not those that the run began with are refused, unless `data_changed` says that this is known; `note` is
+    then told how they differ, and also of changes that were known while it was trained.
+    """
     lookup(dict.fromkeys(SPLITS), split, "split")
     model = load(run, checkpoint=checkpoint)
+    folder = run.path if isinstance(run, RunFolder) else Path(run)
+
+    def compare(benchmark: Benchmark, prepared: Prepared | None) -> None:
+        before = read_manifest(RunFolder(folder).manifest_path)
+        if before is None:  # of an earlier version, or pulled from the Hub
+            return
+        now = list_data(model.config.data, benchmark, prepared, before)
+        changes = check_unchanged(before, now, folder, is_known=data_changed)
+        added = [f"The images are not those of the training: {changes.count()}."] if changes else []
+        if note is not None and (sentence := " ".join([*before.changed, *added])):
+            note(sentence)
+
     with use_threads(model.config.threads), float32_rounding(model.config.precision):  # as in training: the same bits
-        view = getattr(load_views(model.config, pick_device("auto"), nobody), split)
+        view = getattr(load_views(model.config, pick_device("auto"), nobody, inspect=compare), split)
         if len(view) == 0:
             raise UserError(f"the {split} split of this run is empty; take another with --split.")
         return evaluate(model.network, view, metrics_to_report(model.config))

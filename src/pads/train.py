@@ -29,7 +29,18 @@ from pads.build import (
 from pads.check import check
 from pads.config import AutoConfig, Config, drop_auto
 from pads.data.batches import class_batches, rank_share
+from pads.data.benchmark import Benchmark
 from pads.data.loading import load_views
+from pads.data.manifest import (
+    Manifest,
+    check_unchanged,
+    format_manifest,
+    list_data,
+    read_changed,
+    read_manifest,
+    write_manifest,
+)
+from pads.data.prepare import Prepared
 from pads.data.roles import Views
 from pads.errors import UserError
 from pads.evaluate import evaluate, metrics_to_report, raw_pixels
@@ -52,8 +63,15 @@ def train(config: Config | AutoConfig, run: Path | str | None = None, *, watch: 
         path = team.lead(lambda: new_path(drop_auto(config), run))
         device = pick_device(drop_auto(config).device, team)
         resolved = with_full_paths(team.lead(lambda: resolve_auto(config, device, watch)))
-        views = load_views(resolved, device, watch, team)  # first, so that bad data leaves no empty run behind
-        folder = folder_of(team).create(path, resolved)
+        manifest: list[str] = []
+
+        def keep(benchmark: Benchmark, prepared: Prepared | None) -> None:
+            if team.leads:
+                manifest.append(format_manifest(list_data(resolved.data, benchmark, prepared)))
+
+        # first, so that bad data leaves no empty run behind
+        views = load_views(resolved, device, watch, team, keep)
+        folder = folder_of(team).create(path, resolved, *manifest)
         try:
             with folder:
                 return fit(resolved, folder, views, watch, team)
@@ -62,8 +80,11 @@ def train(config: Config | AutoConfig, run: Path | str | None = None, *, watch: 
             raise
 
 
-def resume(run: RunFolder | Path | str, *, watch: Watch | None = None) -> RunFolder:
-    """Resume a run bit for bit where it was stopped; a finished run is left as it is."""
+def resume(run: RunFolder | Path | str, *, watch: Watch | None = None, data_changed: bool = False) -> RunFolder:
+    """Resume a run bit for bit where it was stopped; a finished run is left as it is.
+
+    Images that are not those that the run began with are refused, unless `data_changed` says that this is known.
+    """
     with join_team() as team:
         watch = watch if watch and team.leads else nobody
         folder = folder_of(team).open(run.path if isinstance(run, RunFolder) else run)
@@ -72,11 +93,40 @@ def resume(run: RunFolder | Path | str, *, watch: Watch | None = None) -> RunFol
         with folder:
             config = team.lead(lambda: folder.config)
             check(config)
-            views = load_views(config, pick_device(config.device, team), watch, team)
-            return fit(config, folder, views, watch, team)
+            known: list[Manifest] = []
+
+            def compare(benchmark: Benchmark, prepared: Prepared | None) -> None:
+                if team.leads:
+                    known.extend(find_known_changes(folder, config, benchmark, prepared, data_changed))
+
+            views = load_views(config, pick_device(config.device, team), watch, team, compare)
+            return fit(config, folder, views, watch, team, *known)
 
 
-def fit(config: Config, run: RunFolder, views: Views, watch: Watch, team: Team = ALONE) -> RunFolder:
+def find_known_changes(
+    run: RunFolder, config: Config, benchmark: Benchmark, prepared: Prepared | None, is_known: bool
+) -> list[Manifest]:
+    """Refuse images that are not those that the run began with; what the user knows of is one manifest with a sentence."""
+    before = read_manifest(run.manifest_path)
+    if before is None:  # of an earlier version
+        return []
+    now = list_data(config.data, benchmark, prepared, before)
+    changes = check_unchanged(before, now, run.path, is_known=is_known)
+    if not changes:
+        return []
+    step = int(checkpoints[-1].stem.partition("-")[2]) if (checkpoints := run.checkpoints()) else 0
+    sentence = f"From step {step} on, the images were not those before: {changes.count()}."
+    return [replace(now, changed=(*before.changed, sentence))]
+
+
+def fit(
+    config: Config,
+    run: RunFolder,
+    views: Views,
+    watch: Watch,
+    team: Team = ALONE,
+    known_changes: Manifest | None = None,
+) -> RunFolder:
     """Run the training loop, from the newest checkpoint of the run or from the start, to the final figures."""
     own = own_part(config, team)
     with use_threads(config.threads), float32_rounding(config.precision), stop_requests() as stop_requested:
@@ -92,6 +142,8 @@ def fit(config: Config, run: RunFolder, views: Views, watch: Watch, team: Team =
             parts["distillation"] = distillation
         learners = (network, loss_fn) if distillation is None else distillation.beside(network, loss_fn)
         step = restore(run, parts, generator, selected, team)
+        if known_changes is not None:  # not before: images that do not fit what was saved leave the run as it was
+            write_manifest(run.manifest_path, known_changes)
         record = recorder(run, watch, config.data.batch_size, step)
 
         steps_per_epoch = max(1, len(views.train) // config.data.batch_size)
@@ -239,6 +291,7 @@ def final_figures(
         "selection": dict(selected) if selected["step"] else None,
         "splits": views.sizes(),
         "weights": network.weights_used.record() if network.weights_used else None,
+        **({"data_changed": changed} if (changed := read_changed(run.manifest_path)) else {}),
         # one run of k-means: thousands of dimensions make it slow, and nobody chooses by this number
         "test": {"raw pixels": evaluate(raw_pixels, views.test, names, team=team, num_restarts=1)},
     }

@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pads.data import store
+from pads.data import budget, store
 from pads.data.budget import Budget, bytes_to_decode
+from pads.data.formats import HAS_AVIF
 from pads.data.store import decode, open_picture, read_stored, upright_draft, upright_rgb
 
 MEASURE = """
@@ -91,6 +92,34 @@ def test_what_fails_gives_back_what_it_took(tmp_path: Path) -> None:
         with pytest.raises(store.BadImage):
             decode(tmp_path / "half.png")
     assert store.DECODING.used == 0
+
+
+HEAVY = {
+    "webp": {},
+    "avif": {},
+    "jpg": {"progressive": True, "mode": "CMYK"},
+    "tif": {"compression": "tiff_adobe_deflate", "tiffinfo": {278: 500}, "mode": "RGBA"},
+}
+"""What libraries keep several times over, or unpack all at once."""
+
+
+@pytest.mark.parametrize("suffix", HEAVY)
+def test_a_picture_that_takes_more_than_one_may_is_refused_and_the_others_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    if suffix == "avif" and not HAS_AVIF:
+        pytest.skip("this Pillow has no such format")
+    options = dict(HEAVY[suffix])
+    heavy, light = tmp_path / f"heavy.{suffix}", tmp_path / "light.png"
+    Image.new(options.pop("mode", "RGB"), (400, 500)).save(heavy, **options)
+    Image.new("RGB", (400, 500)).save(light)
+    monkeypatch.setattr(budget, "LARGE", 1000)  # as if they were huge
+    monkeypatch.setattr(store, "LARGE", 1000)
+    read_stored(heavy, 16)
+    monkeypatch.setattr(budget, "MOST_ALONE", 1_400_000)
+    read_stored(light, 16)
+    with pytest.raises(store.BadImage, match="to decode it takes"):
+        read_stored(heavy, 16)
 
 
 # -- the same pictures -------------------------------------------------------------------------------------------------

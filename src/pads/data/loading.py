@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from pads.config import Config, Data
-from pads.data.benchmark import ImageList, count, list_few
+from pads.data.benchmark import Benchmark, ImageList, count, list_few
 from pads.data.prepare import Prepared, read_data
 from pads.data.preprocessing import Preprocessing
 from pads.data.roles import Images, View, Views, all_images, assign_roles, deal_roles, make_test_view
@@ -17,15 +17,26 @@ from pads.data.store import ImageStore, decode_once, load_store, place_store
 from pads.runs.watch import Watch
 from pads.runtime.team import ALONE, Team
 
-
-def load_views(config: Config, device: torch.device, watch: Watch, team: Team = ALONE) -> Views:
-    """Read the data set, decode every image once, and deal the training images out to their roles."""
-    return deal_roles(config, load_images(config.data, device, watch, team), watch)
+Inspect = Callable[[Benchmark, Prepared | None], None]
 
 
-def load_images(data: Data, device: torch.device, watch: Watch, team: Team = ALONE) -> Images:
+def load_views(
+    config: Config, device: torch.device, watch: Watch, team: Team = ALONE, inspect: Inspect | None = None
+) -> Views:
+    """Read the data set, decode every image once, and deal the training images out to their roles.
+
+    inspect: looks at what was read before anything is decoded, and may refuse it.
+    """
+    return deal_roles(config, load_images(config.data, device, watch, team, inspect), watch)
+
+
+def load_images(
+    data: Data, device: torch.device, watch: Watch, team: Team = ALONE, inspect: Inspect | None = None
+) -> Images:
     """Decode every image of the data set; of several processes, the first of each machine does it for the others."""
     benchmark, prepared = read_data(data)
+    if inspect is not None:
+        inspect(benchmark, prepared)
     watch("note", 0, {"notes": benchmark.notes})
     decode = make_decoder(data, prepared, device, watch, team)
     train = decode(benchmark.train, "training images")
@@ -53,9 +64,18 @@ def load_selection(config: Config, device: torch.device, watch: Watch) -> View:
     return View(store.to(device), np.arange(len(store)), preprocessing)
 
 
-def load_test_view(config: Config, device: torch.device, watch: Watch) -> View:
-    """Load the test split as `load_views` has it; the other images are not decoded."""
+def load_test_view(
+    config: Config,
+    device: torch.device,
+    watch: Watch,
+    choose: Callable[[Benchmark, Prepared | None], Benchmark] | None = None,
+) -> View:
+    """Load the test split as `load_views` has it; the other images are not decoded.
+
+    choose: returns the benchmark with those test images that are wanted, or as it is.
+    """
     benchmark, prepared = read_data(config.data)
+    benchmark = benchmark if choose is None else choose(benchmark, prepared)
     preprocessing = Preprocessing.of(config.data, config.network, config.compiled)
     store = make_decoder(config.data, prepared, device, watch)(all_images(benchmark.test), "test images")
     return make_test_view(benchmark.test, store, preprocessing, watch)

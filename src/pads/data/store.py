@@ -27,7 +27,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from pads.data.benchmark import ImageList, count, list_few
-from pads.data.budget import DECODING, LARGE, bytes_to_decode
+from pads.data.budget import DECODING, LARGE, bytes_to_decode, check_alone
 from pads.data.formats import FORMATS_IN_WORDS, open_image
 from pads.errors import UserError
 from pads.runtime.files import NotWritten, write_array
@@ -402,7 +402,9 @@ def hold_picture(
             size = image.size
             if box is None and min_side is not None:
                 image.draft(None, (min_side, min_side))  # JPEG can be decoded at 1/2, 1/4 or 1/8 of its size
-            with DECODING.take(bytes_to_decode(image, math.prod(size))):
+            num_bytes = bytes_to_decode(image, math.prod(size))
+            check_alone(num_bytes)
+            with DECODING.take(num_bytes):
                 if box is None and min_side is not None:
                     yield upright_draft(image, min_side, size)
                 else:

@@ -70,7 +70,8 @@ def how_good(figures: Mapping[str, Any] | None, checkpoint: str = "selected") ->
     protocol = PROTOCOLS["last" if own == "last" else figures["protocol"]]
     stamp = protocol.format(epoch=f"epoch {picked}" if picked else "the epoch")
     of_what = f"On {size['images']:,} test images of {size['classes']:,} classes, in percent:"
-    return head + "\n\n".join([of_what, "\n".join(lines), f"Protocol: {stamp}"])
+    changed = [f"Data changed: {figures['data_changed']}"] if "data_changed" in figures else []
+    return head + "\n\n".join([of_what, "\n".join(lines), f"Protocol: {stamp}", *changed])
 
 
 def how_made(config: Config, figures: Mapping[str, Any] | None) -> str:

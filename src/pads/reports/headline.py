@@ -115,6 +115,7 @@ def notes_of(group: Group, finished: Sequence[Mapping[str, Any]], where: str) ->
         notes.append(
             f"{len(group.runs) - len(finished)} of {len(group.runs)} runs are not finished and not counted here."
         )
+    notes += [f"Data changed: {metrics['data_changed']}" for metrics in finished if "data_changed" in metrics]
     changes = changes_of(group.config)
     if changes:
         notes.append(f"Changed from the recipe: {', '.join(changes)}.")

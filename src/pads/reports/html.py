@@ -42,12 +42,13 @@ def page_of(
         "look": look_data(look, groups[0]) if look else None,
         "look_missing": look_missing,
     }
+    missing = [*list_unfinished(groups), *([look.note] if look and look.note else [])]
     parts = {
         "title": escape(", ".join(group.label for group in groups)),
         "css": resource("page.css"),
         "js": "\n".join(map(resource, SCRIPTS)),
         "data": safe_json(data),
-        "missing": "".join(f'<p class="missing">{escape(sentence)}</p>' for sentence in list_unfinished(groups)),
+        "missing": "".join(f'<p class="missing">{escape(sentence)}</p>' for sentence in missing),
         "headlines": "".join(map(headline_html, headlines)),
         "files": escape(f"Beside this page: {', '.join(files)}.") if files else "",
         "settings": "".join(map(settings_html, groups)),

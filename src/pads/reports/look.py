@@ -5,6 +5,7 @@ Dimensions: N images of the test split, M of them shown, D embedding, S pixels o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,8 +13,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pads.config import lookup
+from pads.config import Config, lookup
+from pads.data.benchmark import Benchmark, QueryGallery
 from pads.data.loading import load_test_view
+from pads.data.manifest import Changes, find_changes, list_data, pick_unchanged, read_manifest
+from pads.data.prepare import Prepared
+from pads.data.roles import find_answerable
+from pads.errors import UserError
 from pads.evaluate import embed
 from pads.metrics.retrieval import map_at_r, recall_at
 from pads.model import load
@@ -47,6 +53,8 @@ class Look:
     """None where no map was wanted."""
     method: str
     """Of the map: umap, pca or none."""
+    note: str = ""
+    """Which of the test images are not shown, and why."""
 
     def cells(self, position: int) -> tuple[str, str]:
         """File and class of an image."""
@@ -71,9 +79,10 @@ def look_at(run: RunFolder, *, map_method: str = "auto", classes: Sequence[str] 
     model = load(run)
     with use_threads(model.config.threads), float32_rounding(model.config.precision):  # as in training: the same bits
         device = next(model.network.parameters()).device
-        view = load_test_view(
-            replace(model.config, compiled=False), device, nobody
-        )  # to compile takes longer than to look
+        config = replace(model.config, compiled=False)  # to compile takes longer than to look
+        notes: list[str] = []
+        choose = functools.partial(keep_recorded, run, config, notes)
+        view = load_test_view(config, device, nobody, choose)
         images, rows = view.store.images, view.indices_N.cpu().numpy()
         class_names = tuple(images.class_names[label] for label in np.unique(images.labels[rows]))
         pinned = [lookup({name: at for at, name in enumerate(class_names)}, name, "class") for name in classes]
@@ -99,7 +108,31 @@ def look_at(run: RunFolder, *, map_method: str = "auto", classes: Sequence[str] 
             thumbnails(view, shown_M.tolist(), SIZES[0][0]),
             xy_M2,
             method,
+            " ".join(notes),
         )
+
+
+def keep_recorded(
+    run: RunFolder, config: Config, notes: list[str], benchmark: Benchmark, prepared: Prepared | None
+) -> Benchmark:
+    """Keep the test images that are as they were when the run began; a note says if these are not all."""
+    before = read_manifest(run.manifest_path)
+    changes = Changes()
+    if before is not None:
+        now = list_data(config.data, benchmark, prepared, before)
+        changes = find_changes(before, now)
+    if before is None or not changes:
+        return benchmark
+    if prepared is not None or not before.is_listed:
+        raise UserError(f"the images are not those that the run began with: {changes.name()}.")
+    test = pick_unchanged(before, now, benchmark)
+    if isinstance(test, QueryGallery):
+        test = replace(test, is_query=find_answerable(test))
+    if len(test) == len(before.splits["test"]):
+        return replace(benchmark, test=test)
+    of_all, why = f"{len(test):,} of {len(before.splits['test']):,}", changes.name()
+    notes.append(f"{of_all} test images are shown, those that are as they were when the run began: {why}.")
+    return replace(benchmark, test=test)
 
 
 def images_to_show(

@@ -51,7 +51,7 @@ def write_report(
     folder = page.with_suffix("")
     make_folder(folder)
     files = write_tables(folder, groups, look)
-    notes = [look_missing] if look_missing else []
+    notes = [note for note in (look_missing, look.note if look else "") if note]
     if has_matplotlib():
         files += draw_figures(folder, groups, look)
     else:

@@ -61,9 +61,10 @@ def run_cells(groups: Sequence[Group]) -> Iterator[tuple[tuple[str, str, int], A
 def figure_rows(groups: Sequence[Group]) -> Iterator[Sequence[Any]]:
     for cells, run, _ in run_cells(groups):
         metrics = run.metrics or {}
+        mark = ", data changed" if "data_changed" in metrics else ""
         for network, values in metrics.get("test", {}).items():
             for metric, value in values.items():
-                yield (*cells, metrics["protocol"], network, metric, value)
+                yield (*cells, metrics["protocol"] + mark, network, metric, value)
 
 
 def curve_rows(groups: Sequence[Group]) -> Iterator[Sequence[Any]]:

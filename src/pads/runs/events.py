@@ -39,6 +39,7 @@ METRICS = (
             "trained": {str: float},
         },
         "weights?": (None, dict),
+        "data_changed?": str,
     },
     UNMEASURED,
 )

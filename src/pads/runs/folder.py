@@ -2,6 +2,7 @@
 
 config.json         what was asked for
 environment.json    what it ran on
+data.jsonl          which images it began with, and what became different since (`pads.data.manifest`)
 events.jsonl        one JSON per event, deterministic: a resumed run has the same bytes as one never stopped
 timing.jsonl        seconds and images per second, which are not
 test_curve.jsonl    the test split over training, if asked for; nothing in training reads it
@@ -68,8 +69,11 @@ class RunFolder:
     # -- opening -----------------------------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, path: Path | str, config: Config) -> RunFolder:
-        """Make a new run folder with its config; a folder that holds something already is refused."""
+    def create(cls, path: Path | str, config: Config, manifest: str | None = None) -> RunFolder:
+        """Make a new run folder with its config; a folder that holds something already is refused.
+
+        manifest: the text of data.jsonl, which is there before the config: that one marks a run.
+        """
         run = cls(path)
         run.check_new()
         make_folder(run.path)
@@ -78,6 +82,8 @@ class RunFolder:
             try:
                 make_inner_folder(run.checkpoints_path)
                 write_atomically(run.path / "environment.json", as_json(environment()))
+                if manifest is not None:
+                    write_atomically(run.manifest_path, manifest)
                 write_atomically(run.config_path, to_json(config))
             except UserError:
                 run.remove_if_unused()
@@ -130,6 +136,11 @@ class RunFolder:
     def config_path(self) -> Path:
         """Return the path of config.json."""
         return self.path / "config.json"
+
+    @property
+    def manifest_path(self) -> Path:
+        """Return the path of data.jsonl."""
+        return self.path / "data.jsonl"
 
     @property
     def checkpoints_path(self) -> Path:
@@ -278,7 +289,7 @@ class SilentFolder(RunFolder):
     """The run folder for the processes of a run that leave it to the first to write."""
 
     @classmethod
-    def create(cls, path: Path | str, config: Config) -> RunFolder:
+    def create(cls, path: Path | str, config: Config, manifest: str | None = None) -> RunFolder:
         return cls(path)
 
     @classmethod
@@ -332,7 +343,7 @@ def is_unstarted(path: Path) -> bool:
         return False
     names = {each.name.removesuffix(PARTIAL) for each in path.iterdir()}
     has_checkpoints = any((path / "checkpoints").iterdir()) if (path / "checkpoints").is_dir() else False
-    return names <= {"lock", "checkpoints", "environment.json", "config.json"} and not has_checkpoints
+    return names <= {"lock", "checkpoints", "environment.json", "data.jsonl", "config.json"} and not has_checkpoints
 
 
 def next_free(parent: Path | str, name: str) -> Path:

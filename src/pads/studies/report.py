@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pads.data.benchmark import count
+from pads.data.manifest import read_changed
 from pads.display import clock, make_console, print_notes, say
 from pads.runs import RunFolder
 from pads.runtime.files import make_inner_folder, write_atomically
@@ -160,6 +161,13 @@ def make_tables(result: Result) -> Iterator[tuple[str, list[list[str]]]]:
         yield WHEN[when], [[row[column] for column in used] for row in (heads, *rows)]
 
 
+def find_changed_data(result: Result) -> dict[tuple[str, int], str]:
+    """Find the runs that were resumed with other images, and how these differed."""
+    keys = [(arm.name, seed) for arm in result.plan.asked for seed in result.plan.seeds]
+    changed = {key: read_changed(RunFolder(result.plan.path(key)).manifest_path) for key in keys}
+    return {key: sentence for key, sentence in changed.items() if sentence}
+
+
 def notes_of(result: Result) -> list[str]:
     plan = result.plan
     notes = list(plan.study.notes)
@@ -187,6 +195,7 @@ def notes_of(result: Result) -> list[str]:
     for arm, picked in plan.tuned.items():
         if arm in {asked.needs.arm if asked.needs else asked.name for asked in plan.asked}:
             notes.append(f"{arm} was tuned on the selection split: {' '.join(picked['settings'])}.")
+    notes += [f"{arm}-{seed}: {sentence}" for (arm, seed), sentence in find_changed_data(result).items()]
     notes += [f"{arm}-{seed} FAILED: {error}" for (arm, seed), error in result.failures.items()]
     return notes
 

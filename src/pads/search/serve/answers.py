@@ -50,6 +50,7 @@ class ImageRow(BaseModel):
 
 class Sample(BaseModel):
     found: list[ImageRow]
+    version: str = Field(description="of the index that the rows are of")
 
 
 class Neighbour(ImageRow):
@@ -63,6 +64,7 @@ class Found(BaseModel):
     threshold: float | None
     embedding_ms: float
     search_ms: float
+    version: str = Field(description="of the index that the rows are of")
 
 
 class Embedded(BaseModel):

@@ -83,6 +83,11 @@ class Searcher:
             raise HTTPException(404, f"there is no row {row}: the index has the rows 0 to {len(self.paths) - 1}.")
         return row
 
+    def check_version(self, version: str | None) -> None:
+        """Refuse rows of another index: the same numbers would be other images."""
+        if version not in (None, self.version):
+            raise HTTPException(410, "the index was rebuilt, and its rows are others now: load the page again.")
+
     def file(self, row: int) -> Path:
         return file_below(self.index.root, self.index.paths[self.check_row(row)], self.links_to)
 

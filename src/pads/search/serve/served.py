@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 import threading
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +36,16 @@ class Served:
         self.state, self.reason = "building", ""
         self.doing, self.done, self.total = "reading the data set", 0, 0
         self._closed = threading.Event()
+        self._lock, self._reloading = threading.Lock(), threading.Lock()
+        self._lent: Counter[Searcher] = Counter()
+        """How many requests use each searcher."""
+        self._links_to: frozenset[Path] = frozenset()
+        self._seen: tuple[int, ...] | None = None
+        """The manifest of the index that was opened last, as `identify` knows it."""
         self._thread = threading.Thread(target=self._follow, name="run", daemon=True)
         if (self.path / MANIFEST).is_file():
-            index = Index.open(self.path)
-            index.root = index.root if images is None else existing_images_folder(images)
-            self._search_in(index, frozenset())
+            self._seen = identify(self.path / MANIFEST)
+            self._search_in(self._open_index(self.path))
         elif (self.path / "config.json").is_file():
             self.run = LiveRun(RunFolder.open(self.path))
             self.state = "building" if self.run.run.is_finished else "training"
@@ -65,6 +75,62 @@ class Served:
             "total": self.total,
         }
 
+    # -- one searcher after the other ----------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def lend(self) -> Iterator[Searcher]:
+        """Lend the searcher to a request, which keeps it to its end, also when the index is rebuilt meanwhile."""
+        with self._lock:
+            searcher = self.ready()
+            self._lent[searcher] += 1
+        try:
+            yield searcher
+        finally:
+            with self._lock:
+                self._lent[searcher] -= 1
+                is_last = searcher is not self.searcher and not self._lent[searcher]
+            if is_last:
+                self._retire(searcher)
+
+    def is_rebuilt(self) -> bool:
+        """Tell whether the index on the disk is another than the one that was opened; one that is gone is not."""
+        if self.searcher is None:
+            return False
+        now = identify(self.searcher.index.path / MANIFEST)
+        return now is not None and now != self._seen
+
+    def reload(self) -> None:
+        """Open the index anew if it was rebuilt; one that cannot be opened is told of, and the one before stays."""
+        with self._reloading:
+            if not self.is_rebuilt():  # another request has waited less
+                return
+            assert self.searcher is not None
+            before, path = self.searcher, self.searcher.index.path
+            self._seen = identify(path / MANIFEST)  # before it is opened: what comes later is noticed
+            try:
+                index = self._open_index(path)
+            except UserError as error:
+                print(f"pads: {path} was rebuilt, and the index before it is served on: {error}", file=sys.stderr)
+                return
+            if index.manifest == before.index.manifest:
+                return
+            self._search_in(index)
+            with self._lock:
+                is_idle = not self._lent[before]
+            if is_idle:
+                self._retire(before)
+
+    def _retire(self, searcher: Searcher) -> None:
+        """Close a searcher that nobody uses any more, without waiting for its map."""
+        self._lent.pop(searcher, None)
+        threading.Thread(target=searcher.close, name="retired", daemon=True).start()
+
+    def _open_index(self, path: Path) -> Index:
+        index = Index.open(path)
+        if self.run is None and self.images is not None:
+            index.root = existing_images_folder(self.images)
+        return index
+
     def ready(self) -> Searcher:
         """The searcher, or why there is none yet."""
         if self.searcher is not None:
@@ -76,8 +142,10 @@ class Served:
         }
         raise HTTPException(503, sentences[self.state])
 
-    def _search_in(self, index: Index, links_to: frozenset[Path]) -> None:
-        self.searcher = Searcher(index, links_to=None if self.follow_links else links_to)
+    def _search_in(self, index: Index) -> None:
+        searcher = Searcher(index, links_to=None if self.follow_links else self._links_to)
+        with self._lock:
+            self.searcher = searcher
         self.state = "ready"
         if self._closed.is_set():  # meanwhile
             self.searcher.close()
@@ -92,7 +160,9 @@ class Served:
         self.state = "building"
         try:
             data = None if self.images is None else str(self.images)
-            self._search_in(self._test_index(run, data), files_of(run, data))
+            index, self._links_to = self._test_index(run, data), files_of(run, data)
+            self._seen = identify(self.index_path / MANIFEST)
+            self._search_in(index)
         except UserError as error:
             self.reason, self.state = str(error), "failed"
         except Exception as error:
@@ -106,3 +176,12 @@ class Served:
 
     def _progress(self, doing: str, done: int, total: int) -> None:
         self.doing, self.done, self.total = doing, done, total
+
+
+def identify(file: Path) -> tuple[int, ...] | None:
+    """Return what differs when a file has been replaced by another; None if there is none."""
+    try:
+        status = os.stat(file)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size

@@ -6,8 +6,8 @@ import errno
 import json
 import socket
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
@@ -48,7 +48,9 @@ Precision = Annotated[
     float | None, Query(gt=0, le=1, description='marks neighbours as "same item" with this precision')
 ]
 Upload = Annotated[UploadFile, File(description=FORMATS_IN_WORDS)]
-Version = Annotated[str | None, Query(description="of /api/index: lets a browser keep the image")]
+Version = Annotated[
+    str | None, Query(description="of /api/index: lets a browser keep the image, and refuses rows of another index")
+]
 
 
 def run_server(
@@ -156,43 +158,52 @@ def add_api(app: FastAPI, served: Served) -> None:
     @app.get("/api/index")
     def index() -> answers.Contents:
         """What is in the index."""
-        return answers.Contents(**served.ready().contents())
+        with borrow(served) as searcher:
+            return answers.Contents(**searcher.contents())
 
     @app.get("/api/search")
-    async def search_by_row(row: Row, k: K = 24, label: LabelName = None, precision: Precision = None) -> answers.Found:
+    async def search_by_row(
+        row: Row, k: K = 24, label: LabelName = None, precision: Precision = None, v: Version = None
+    ) -> answers.Found:
         """The nearest neighbours of an image of the index, without itself."""
-        searcher = served.ready()
-        query = answers.ImageRow(**searcher.about(row))
-        found = await time_search(searcher, searcher.near_row, row, k, label, precision)
-        return answers.Found(query=query, embedding_ms=0, **found)
+        async with borrow_without_waiting(served) as searcher:
+            searcher.check_version(v)
+            query = answers.ImageRow(**searcher.about(row))
+            found = await time_search(searcher, searcher.near_row, row, k, label, precision)
+            return answers.Found(query=query, embedding_ms=0, version=searcher.version, **found)
 
     @app.post("/api/search")
     async def search_by_upload(
         image: Upload, k: K = 24, label: LabelName = None, precision: Precision = None
     ) -> answers.Found:
         """The nearest neighbours of an uploaded image (multipart, field `image`)."""
-        searcher, start = served.ready(), time.perf_counter()
-        searcher.check_label(label)
-        vector_D = await searcher.embedder.embed(await image.read())
-        embedding_ms = ms_since(start)
-        found = await time_search(searcher, searcher.near, vector_D, k, label, precision)
-        return answers.Found(query=None, embedding_ms=embedding_ms, **found)
+        async with borrow_without_waiting(served) as searcher:
+            start = time.perf_counter()
+            searcher.check_label(label)
+            vector_D = await searcher.embedder.embed(await image.read())
+            embedding_ms = ms_since(start)
+            found = await time_search(searcher, searcher.near, vector_D, k, label, precision)
+            return answers.Found(query=None, embedding_ms=embedding_ms, version=searcher.version, **found)
 
     @app.get("/api/sample")
     def sample(k: K = 24, label: LabelName = None, seed: Annotated[int, Query(ge=0)] = 0) -> answers.Sample:
         """Images of the index at random, to begin with."""
-        return answers.Sample(found=[answers.ImageRow(**each) for each in served.ready().sample(k, label, seed)])
+        with borrow(served) as searcher:
+            found = [answers.ImageRow(**each) for each in searcher.sample(k, label, seed)]
+            return answers.Sample(found=found, version=searcher.version)
 
     @app.post("/api/embed")
     async def embed(image: Upload) -> answers.Embedded:
         """The vector of an uploaded image (multipart, field `image`)."""
-        vector_D = await served.ready().embedder.embed(await image.read())
-        return answers.Embedded(vector=vector_D.tolist())
+        async with borrow_without_waiting(served) as searcher:
+            vector_D = await searcher.embedder.embed(await image.read())
+            return answers.Embedded(vector=vector_D.tolist())
 
     @app.get("/api/map", response_model=answers.MapAnswer)
     def the_map() -> Response:
         """The index laid out in the plane: made once in the background, kept beside the index."""
-        return plain_json(served.ready().layout())
+        with borrow(served) as searcher:
+            return plain_json(searcher.layout())
 
     @app.get("/api/run")
     def run(if_none_match: Annotated[str | None, Header()] = None) -> Response:
@@ -212,15 +223,19 @@ def add_images(app: FastAPI, served: Served) -> None:
     @app.get("/api/image/{row}", response_class=Response, responses=images)
     def image(row: int, v: Version = None) -> Response:
         """The image of a row as it is on disk (as PNG where browsers could not show it)."""
-        searcher = served.ready()
-        data, media_type = pictures.show_whole(searcher.picture(row))
-        return Response(data, media_type=media_type, headers=cache_headers(v, searcher.version))
+        with borrow(served) as searcher:
+            searcher.check_version(v)
+            data, media_type = pictures.show_whole(searcher.picture(row))
+            return Response(data, media_type=media_type, headers=cache_headers(v, searcher.version))
 
     @app.get("/api/thumbnail/{row}", response_class=Response, responses=images)
     def thumbnail(row: int, v: Version = None) -> Response:
         """The image of a row as a JPEG of at most 256 pixels on a side."""
-        searcher = served.ready()
-        return Response(searcher.thumbnail(row), media_type="image/jpeg", headers=cache_headers(v, searcher.version))
+        with borrow(served) as searcher:
+            searcher.check_version(v)
+            return Response(
+                searcher.thumbnail(row), media_type="image/jpeg", headers=cache_headers(v, searcher.version)
+            )
 
 
 def add_token(app: FastAPI, token: str) -> None:
@@ -230,6 +245,24 @@ def add_token(app: FastAPI, token: str) -> None:
         answer = Response(status_code=204)
         answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
         return answer
+
+
+@contextmanager
+def borrow(served: Served) -> Iterator[Searcher]:
+    """Borrow the searcher for a request; after a rebuild of the index, the new one."""
+    if served.is_rebuilt():
+        served.reload()
+    with served.lend() as searcher:
+        yield searcher
+
+
+@asynccontextmanager
+async def borrow_without_waiting(served: Served) -> AsyncIterator[Searcher]:
+    """Borrow it where everybody would wait for an index that is being opened."""
+    if served.is_rebuilt():
+        await run_in_threadpool(served.reload)
+    with served.lend() as searcher:
+        yield searcher
 
 
 async def time_search(searcher: Searcher, search: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:

@@ -33,8 +33,15 @@ export async function ask(address, options = {}) {
   }
   if (answer.status === 304) return null;
   const value = await answer.json().catch(() => ({}));
+  if (answer.status === 410) startAgain();
   if (!answer.ok) throw new Error(value.error || `The server answered with ${answer.status}.`);
   return value;
+}
+
+// The index was rebuilt: the rows on this page, and in its address, are of the one before.
+export function startAgain() {
+  history.replaceState(null, "", location.pathname);
+  location.reload();
 }
 
 export function showError(sentence) {

@@ -1,6 +1,6 @@
 // Searching: what is asked for stands in the address, so that going back goes back, and a link can be kept.
 
-import { $, addressOf, ask, count, fullImage, hideError, make, picture, place, showError, thumbnail } from "./dom.js";
+import { $, addressOf, ask, count, fullImage, hideError, make, picture, place, showError, startAgain, thumbnail } from "./dom.js";
 
 const FIRST = 24;
 const MOST = 480;
@@ -127,18 +127,24 @@ async function answerTo({ row, upload, label, k }, signal) {
   if (label !== null) query.set("label", label);
   if (row === null && upload === null) {
     query.set("seed", seed);
-    return { sample: true, ...(await ask(`/api/sample?${query}`, { signal })) };
+    return ofThisIndex({ sample: true, ...(await ask(`/api/sample?${query}`, { signal })) });
   }
   let answer;
   if (row !== null) {
     query.set("row", row);
+    query.set("v", index.version);
     answer = await ask(`/api/search?${query}`, { signal });
   } else {
     const body = new FormData();
     body.append("image", uploads.get(upload).file, "upload");
     answer = await ask(`/api/search?${query}`, { method: "POST", body, signal });
   }
-  return { found: answer.neighbours, ...answer };
+  return ofThisIndex({ found: answer.neighbours, ...answer });
+}
+
+function ofThisIndex(answer) {
+  if (answer.version !== index.version) startAgain();
+  return answer;
 }
 
 // -- drawing -------------------------------------------------------------------------------------------------------------
