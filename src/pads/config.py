@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import inspect
 import json
+import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -230,9 +231,11 @@ def fitted(value: Any, hint: Any, where: str) -> Any:
     if origin is tuple and isinstance(value, list | tuple):
         if arguments[-1] is not Ellipsis and len(value) != len(arguments):
             raise UserError(f"{where} needs {len(arguments)} values, not {len(value)}.")
+        if AUTO in value:
+            raise UserError(f"{where} is {AUTO} as a whole or not at all: write {where}={AUTO}, or a list of numbers.")
         return tuple(fitted(item, arguments[0], where) for item in value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return float(value) if abs(value) < 2**63 else math.inf if value > 0 else -math.inf
     expected: Any = Mapping if origin is not None and origin is not tuple else origin or hint
     if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
         raise UserError(f"{where} must be {readable(hint)}, not {value!r}.")

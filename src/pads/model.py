@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.torch
+import safetensors
 import torch
 from torch import Tensor
 
@@ -22,6 +22,7 @@ from pads.errors import UserError
 from pads.evaluate import evaluate
 from pads.networks import EmbeddingNetwork
 from pads.runs import RunFolder
+from pads.runs.checkpoint import to_safetensors
 from pads.runs.hub import HUB, pull
 from pads.runtime.files import write_atomically
 from pads.runtime.precision import fixed_threads, float32_rounding
@@ -95,7 +96,7 @@ def save_file(path: Path, model: Model, **about: str) -> None:
     """Weights by their own names, with the config, preprocessing included, as text beside them; nothing is pickled."""
     tensors = {name: weights.cpu().contiguous() for name, weights in model.network.state_dict().items()}
     metadata = {"format": "pt", "config": to_json(model.config), **about}
-    write_atomically(path, safetensors.torch.save(tensors, metadata))
+    write_atomically(path, to_safetensors(tensors, metadata))
 
 
 def load_file(path: Path, device: str = "auto") -> Model:

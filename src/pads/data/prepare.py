@@ -44,7 +44,7 @@ from pads.runtime.files import (
     sync_file,
     write_atomically,
 )
-from pads.runtime.reading import damaged, is_count, is_positive, read_json, read_json_lines
+from pads.runtime.reading import damaged, is_count, is_positive, read_array, read_json, read_json_lines
 
 PIXELS, CHUNKS, STORE = "pixels.npy", "chunks.jsonl", "store.json"
 FORMAT = 2
@@ -478,8 +478,8 @@ def pixels_of(path: Path) -> np.memmap:
 
 def has_shape(path: Path, shape: tuple[int, ...]) -> bool:
     try:
-        return pixels_of(path).shape == shape
-    except (OSError, ValueError):  # not there, or cut short
+        return read_array(path / PIXELS, np.uint8, len(shape), "make it anew.", mapped="r").shape == shape
+    except (OSError, UserError):  # not there, or cut short
         return False
 
 

@@ -24,7 +24,14 @@ from pads.model import Model, fingerprint, load
 from pads.publish.export_card import model_card
 from pads.publish.formats import FORMATS, TOLERANCE, difference
 from pads.runs import RunFolder
-from pads.runtime.files import make_folder, put_in_place, remove_empty_folder, remove_file, write_atomically
+from pads.runtime.files import (
+    PARTIAL,
+    make_folder,
+    put_in_place,
+    remove_empty_folder,
+    remove_file,
+    write_atomically,
+)
 from pads.runtime.reading import read_json
 
 EXPORT = "export.json"
@@ -58,6 +65,8 @@ def export_run(
         try:
             exported["formats"][name] = written(model, name, path, about)
         except UserError:
+            if not exported["formats"]:
+                remove_file(path / EXPORT)
             remove_empty_folder(path)
             raise
         say(f"{path / FORMATS[name].file}: differs from the original by {exported['formats'][name]['difference']:.1e}.")
@@ -76,10 +85,13 @@ def started(path: Path, made_by: str, checkpoint: str) -> dict[str, Any]:
         if exported["model"] == made_by:
             return exported
         raise UserError(f"{path} holds another network: delete it, or give another folder with --out.")
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    killed_early = {EXPORT + PARTIAL}
+    if path.exists() and (not path.is_dir() or {each.name for each in path.iterdir()} - killed_early):
         raise UserError(f"{path} exists and is not an export of pads: give a new folder with --out.")
     make_folder(path)
-    return {"model": made_by, "checkpoint": checkpoint, "formats": {}}
+    exported: dict[str, Any] = {"model": made_by, "checkpoint": checkpoint, "formats": {}}
+    write_atomically(path / EXPORT, json.dumps(exported, indent=2) + "\n")  # so that the same command can go on
+    return exported
 
 
 def written(model: Model, name: str, path: Path, about: dict[str, str]) -> dict[str, Any]:

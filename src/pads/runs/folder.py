@@ -20,6 +20,7 @@ import platform
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -64,7 +65,7 @@ class RunFolder:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self._files: dict[str, BinaryIO] = {}
+        self._files: dict[str, FileIO] = {}
 
     # -- opening -----------------------------------------------------------------------------------------------------
 
@@ -185,7 +186,7 @@ class RunFolder:
         """One line to events.jsonl, timing.jsonl or test_curve.jsonl."""
         append_line(self.path / name, self._file(name), json.dumps(event, allow_nan=False), again=RESUME)
 
-    def _file(self, name: str) -> BinaryIO:
+    def _file(self, name: str) -> FileIO:
         if name not in self._files:
             self._files[name] = open_to_append(self.path / name, again=RESUME)
         return self._files[name]
