@@ -344,7 +344,14 @@ def call(maker: Callable[..., T], options: Mapping[str, Any], where: str, **give
         hint = option_types(maker).get(key, Any)
         if not fits(value, hint):
             raise UserError(f"{where}.{key} must be {readable(hint)}, not {value!r}.")
-    return maker(**{**{key: value for key, value in given.items() if key in names}, **options})
+    try:
+        return maker(**{**{key: value for key, value in given.items() if key in names}, **options})
+    except (OverflowError, MemoryError, RuntimeError) as error:  # torch has no numbers or no room that large
+        if not options:
+            raise
+        raise UserError(
+            f"{where} cannot be used ({str(error).partition(chr(10))[0][:200]}): take smaller values."
+        ) from error
 
 
 def option_names(maker: Callable[..., Any]) -> list[str]:
@@ -370,7 +377,8 @@ def fits(value: Any, hint: Any) -> bool:
     if origin is Mapping:
         return isinstance(value, Mapping)
     if hint in (int, float):
-        return isinstance(value, int | hint) and not isinstance(value, bool)
+        is_number = isinstance(value, int | hint) and not isinstance(value, bool)
+        return is_number and not (isinstance(value, int) and abs(value) >= 2**63)
     return isinstance(value, hint) if hint in (str, bool, type(None)) else True
 
 

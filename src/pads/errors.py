@@ -1,6 +1,5 @@
 """The one error a person can mend: its message is a sentence that says what to do."""
 
-
 BEGINNING, END = 1000, 500
 """Letters of a message that are shown, however long what it quotes is; the end says what to do."""
 

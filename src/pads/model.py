@@ -83,8 +83,8 @@ def load(run: RunFolder | Path | str, *, checkpoint: str = "selected", device: s
         return load_file(Path(run), device)
     folder = run if isinstance(run, RunFolder) else RunFolder.open(run)
     state, config = folder.load_network(checkpoint), folder.settled_config
-    network = build_network(config)
     with folder.fitting():
+        network = build_network(config)
         network.load_state_dict(state)
     return Model(network.to(pick_device(device)), Preprocessing.of(config.data, config.network), config)
 

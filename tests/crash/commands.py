@@ -5,16 +5,12 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from PIL import Image
-
 from crash.trial import Command, begin, run
+from PIL import Image
 
 SETTINGS = (
     "data.image_size=16",
@@ -85,7 +81,7 @@ def make_commands(place: Path) -> dict[str, Command]:
 
 
 def import_all() -> None:
-    """Before the first fork, what the commands would import each time; and no fresh process to check an export."""
+    """Imports before the first fork what the commands would import each time."""
     import torch
 
     import pads.data.prepare
@@ -96,22 +92,6 @@ def import_all() -> None:
 
     torch.set_num_threads(1)
     torch.optim.Adam([torch.zeros(1)])  # which imports a lot when the first is made
-    subprocess.run = run_here  # type: ignore[assignment]
-
-
-real_run = subprocess.run
-
-
-def run_here(command: Sequence[str], *arguments: Any, **options: Any) -> Any:
-    """Runs `python -c CODE ...` in this process: `pads export` reads its file back in a fresh one, which takes seconds."""
-    if list(command[:2]) != [sys.executable, "-c"]:
-        return real_run(command, *arguments, **options)
-    before, sys.argv = sys.argv, ["-c", *command[3:]]
-    try:
-        exec(command[2], {})
-    finally:
-        sys.argv = before
-    return subprocess.CompletedProcess(command, 0, "", "")
 
 
 def expect_done(command: Command, work: Path) -> None:

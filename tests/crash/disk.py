@@ -28,7 +28,19 @@ TAKES_ROOM = frozenset({"create", "write", "truncate", "fsync", "replace", "mkdi
 
 real = {
     name: getattr(os, name)
-    for name in ("open", "close", "fsync", "replace", "rename", "unlink", "remove", "mkdir", "rmdir", "symlink", "fdopen")
+    for name in (
+        "open",
+        "close",
+        "fsync",
+        "replace",
+        "rename",
+        "unlink",
+        "remove",
+        "mkdir",
+        "rmdir",
+        "symlink",
+        "fdopen",
+    )
 }
 real_open = builtins.open
 
@@ -77,11 +89,11 @@ class Disk:
         half = memoryview(content).cast("B")[: max(1, len(memoryview(content).cast("B")) // 2)]
         number = len(self.log)
         if self.is_below(path):
-            if number == self.at and self.fault in ("kill", *CUTS):
+            if (number == self.at and self.fault in ("kill", *CUTS)) or (number == self.at and self.fault == "full"):
                 act(half)
-            elif number == self.at and self.fault == "full":
-                act(half)
-            elif number >= self.at >= 0 and self.fault == "short":  # the system may do this; whoever writes has to go on
+            elif (
+                number >= self.at >= 0 and self.fault == "short"
+            ):  # the system may do this; whoever writes has to go on
                 self.log.append(("write", os.path.relpath(path, self.root)))
                 return act(half)
         return self.change("write", path, lambda: act(content))

@@ -68,7 +68,9 @@ def note(found: dict[str, Any], problem: str | None) -> None:
     found["trials"] += 1
     if problem:
         found["num_problems"] += 1
-        if len(found["problems"]) < KEPT and all(last_words(problem) != last_words(p["what"]) for p in found["problems"]):
+        if len(found["problems"]) < KEPT and all(
+            last_words(problem) != last_words(p["what"]) for p in found["problems"]
+        ):
             found["problems"].append({"number": found["number"], "what": problem})
 
 

@@ -21,7 +21,7 @@ NUMBERS = (0, 1, 0x7F, 0x80, 0xFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 2
 
 def mutate(content: bytes, chance: random.Random, others: Sequence[bytes] = ()) -> bytes:
     """One to four changes of bytes."""
-    for _ in range(1 + min(3, int(chance.expovariate(1.2)))):
+    for _ in range(chance.choice((1, 1, 2, 2, 3, 4))):
         content = chance.choice(BYTES)(content, chance, others)
     return content
 
@@ -34,6 +34,11 @@ def place(content: bytes, chance: random.Random) -> int:
     if not content:
         return 0
     return chance.randrange(min(len(content), 64) if chance.random() < 0.3 else len(content))
+
+
+def length(chance: random.Random) -> int:
+    """Mostly a few bytes, sometimes hundreds."""
+    return chance.randint(1, 2 ** chance.randint(0, 8))
 
 
 def flip(content: bytes, chance: random.Random, others: Sequence[bytes]) -> bytes:
@@ -54,23 +59,23 @@ def truncate(content: bytes, chance: random.Random, others: Sequence[bytes]) -> 
 
 def drop(content: bytes, chance: random.Random, others: Sequence[bytes]) -> bytes:
     at = place(content, chance)
-    return content[:at] + content[at + 1 + int(chance.expovariate(0.05)) :]
+    return content[:at] + content[at + length(chance) :]
 
 
 def repeat(content: bytes, chance: random.Random, others: Sequence[bytes]) -> bytes:
     at = place(content, chance)
-    return content[:at] + content[at : at + 1 + int(chance.expovariate(0.02))] * chance.randint(2, 5) + content[at:]
+    return content[:at] + content[at : at + length(chance)] * chance.randint(2, 5) + content[at:]
 
 
 def insert(content: bytes, chance: random.Random, others: Sequence[bytes]) -> bytes:
     at = place(content, chance)
-    return content[:at] + chance.randbytes(1 + int(chance.expovariate(0.1))) + content[at:]
+    return content[:at] + bytes(chance.randrange(256) for _ in range(length(chance) % 64)) + content[at:]
 
 
 def zero(content: bytes, chance: random.Random, others: Sequence[bytes]) -> bytes:
     at = place(content, chance)
-    length = min(len(content) - at, 1 + int(chance.expovariate(0.02)))
-    return content[:at] + bytes(length) + content[at + length :]
+    size = min(len(content) - at, length(chance))
+    return content[:at] + bytes(size) + content[at + size :]
 
 
 def set_number(content: bytes, chance: random.Random, others: Sequence[bytes]) -> bytes:
@@ -186,7 +191,14 @@ def mutate_array(content: bytes, chance: random.Random, others: Sequence[bytes] 
 
 HEADER_SWAPS = [
     *((b"<f4", b"|O "), (b"<f4", b">f8"), (b"<f4", b"<U9"), (b"False", b"True "), (b"False", b"[[[[["), (b"(", b"[")),
-    *((b"shape", b"shale"), (b"8)", b"-8)"), (b", ", b"*9"), (b"}", b" "), (b"'descr'", b"__import"), (b"1", b"99999999")),
+    *(
+        (b"shape", b"shale"),
+        (b"8)", b"-8)"),
+        (b", ", b"*9"),
+        (b"}", b" "),
+        (b"'descr'", b"__import"),
+        (b"1", b"99999999"),
+    ),
     *((b"|u1", b"|b1"), (b"NUMPY", b"NUMPX"), (b"\x01\x00", b"\x02\x00"), (b"3,", b"0,")),
 ]
 

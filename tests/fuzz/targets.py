@@ -20,10 +20,12 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 from crash.commands import QUIET, SET, draw_photos, import_all
+from crash.trial import run_here
 from fuzz.mutations import (
     DEEP,
     mutate,
@@ -47,7 +49,7 @@ LONGEST = 2000
 
 @dataclass(frozen=True)
 class Kind:
-    """Files of one kind in a folder, and who reads that folder."""
+    """Files of one kind in a folder, and who reads them."""
 
     name: str
     folder: Path
@@ -55,10 +57,13 @@ class Kind:
     """Those that are spoilt, below the folder."""
     mutate: Callable[[bytes, random.Random, Sequence[bytes]], bytes]
     read: Callable[[Path], Any]
+    """Is told which file was spoilt."""
     examples: tuple[tuple[str, bytes], ...] = ()
     """The first seeds: a file, and its content that was once found to do harm."""
     may_change: tuple[str, ...] = ()
     """Files that the reader may make or change, below the folder."""
+    close: Callable[[], None] = lambda: None
+    """To be called at the end."""
     originals: dict[str, bytes] = field(default_factory=dict)
 
     def content(self, name: str) -> bytes:
@@ -85,7 +90,7 @@ def read_spoilt(kind: Kind, name: str, content: bytes) -> str | None:
     path.write_bytes(content)
     before = state_of(kind.folder)
     try:
-        problem = outcome(lambda: kind.read(kind.folder))
+        problem = outcome(lambda: kind.read(path))
         changed = sorted(set(state_of(kind.folder).items()) ^ set(before.items()))
         strange = sorted({each for each, _ in changed if each not in kind.may_change})
         if strange:
@@ -142,6 +147,7 @@ def make_kinds(place: Path) -> dict[str, Kind]:
     kinds = [
         image_kind(place, run),
         csv_kind(place, photos),
+        lists_kind(place),
         config_kind(place, run),
         set_kind(place),
         events_kind(place, run),
@@ -166,7 +172,7 @@ def quietly(*arguments: str) -> None:
 
     said = io.StringIO()
     try:
-        with redirect_stdout(io.StringIO()), redirect_stderr(said):
+        with redirect_stdout(io.StringIO()), redirect_stderr(said), mock.patch("subprocess.run", run_here):
             main(arguments)
     except SystemExit as end:
         words = end.code if isinstance(end.code, str) else said.getvalue().strip()
@@ -191,12 +197,9 @@ def image_kind(place: Path, run: Path) -> Kind:
     Image.fromarray(noise).save(folder / "e.jpg", exif=exif(), progressive=True)
     Image.fromarray(np.dstack([noise, noise[..., :1]])).save(folder / "t.png")
     model = pads.load(run, device="cpu")
-    last: list[Path] = []
 
-    def read(folder: Path) -> None:
-        changed = max(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
-        last[:] = [changed]
-        model.embed([changed])
+    def read(path: Path) -> None:
+        model.embed([path])
 
     eps = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
     names = tuple(sorted(path.name for path in folder.iterdir()))
@@ -234,14 +237,50 @@ def csv_kind(place: Path, photos: Path) -> Kind:
     (folder / "plain.csv").write_text("\n".join(plain) + "\n")
     (folder / "boxed.csv").write_text("\n".join(boxed) + "\n")
 
-    def read(folder: Path) -> None:
-        for name in ("plain.csv", "boxed.csv"):
-            pads.DATASETS["csv"](root=folder / name)
+    def read(path: Path) -> None:
+        pads.DATASETS["csv"](root=path)
 
     long = f"path,label,split\n{'x' * 5000}.png,a,train\n".encode()
     line = b'path,label,split\na.png,"a\nb","tr\nain"\n'
     number = (folder / "plain.csv").read_bytes().replace(b"class 0", b"9" * 5000)
-    return Kind("csv", folder, ("plain.csv", "boxed.csv"), mutate_table, read, (("plain.csv", long), ("plain.csv", line), ("plain.csv", number)))
+    return Kind(
+        "csv",
+        folder,
+        ("plain.csv", "boxed.csv"),
+        mutate_table,
+        read,
+        (("plain.csv", long), ("plain.csv", line), ("plain.csv", number)),
+    )
+
+
+def lists_kind(place: Path) -> Kind:
+    """The lists of published data sets; the images are missing, which is one sentence too."""
+    folder = place / "lists"
+    lists = {
+        "sop/Ebay_train.txt": "image_id class_id super_class_id path\n1 1 1 bike_final/1.JPG\n2 2 1 bike_final/2.JPG\n",
+        "sop/Ebay_test.txt": "image_id class_id super_class_id path\n3 3 1 sofa_final/3.JPG\n4 4 1 sofa_final/4.JPG\n",
+        "inshop/list_eval_partition.txt": "2\nimage_name item_id evaluation_status\nimg/a.jpg id_1 train\nimg/b.jpg id_2 query\n",
+    }
+    for name, text in lists.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+    def read(path: Path) -> None:
+        pads.DATASETS[path.parent.name](root=path.parent)
+
+    numbers = lists["sop/Ebay_train.txt"].replace(" 2 1", " \u00b2 1").encode()
+    examples = (
+        *((name, b"\xff\xfe\0") for name in lists),
+        ("sop/Ebay_train.txt", numbers),
+    )
+    return Kind("lists", folder, tuple(lists), mutate_words, read, examples)
+
+
+def mutate_words(content: bytes, chance: random.Random, others: Sequence[bytes]) -> bytes:
+    """Words of a list as cells of a table."""
+    if chance.random() < 0.5:
+        return mutate(content, chance, others)
+    return mutate_table(content.replace(b" ", b","), chance).replace(b",", b" ")
 
 
 def config_kind(place: Path, run: Path) -> Kind:
@@ -253,7 +292,7 @@ def config_kind(place: Path, run: Path) -> Kind:
     def edited(**changes: Any) -> tuple[str, bytes]:
         return "config.json", json.dumps({**values, **changes}).encode()
 
-    def read(folder: Path) -> None:
+    def read(path: Path) -> None:
         check(pads.RunFolder.open(folder).config)
         pads.load(folder, device="cpu")
 
@@ -275,9 +314,8 @@ def set_kind(place: Path) -> Kind:
         (folder / str(number)).write_text(f"{key}={json.dumps(value)}")
         names.append(str(number))
 
-    def read(folder: Path) -> None:
-        changed = max(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
-        check(with_settings(base, [changed.read_bytes().decode("utf-8", "surrogateescape")]))
+    def read(path: Path) -> None:
+        check(with_settings(base, [path.read_bytes().decode("utf-8", "surrogateescape")]))
 
     deep = ("0", f"loss.options.x={DEEP}".encode())
     return Kind("set", folder, tuple(names), mutate_text, read, (deep, ("0", b"a.b.c=1"), ("0", b"=")))
@@ -303,7 +341,7 @@ def events_kind(place: Path, run: Path) -> Kind:
 
     folder = copy(run, place / "events")
 
-    def read(folder: Path) -> None:
+    def read(path: Path) -> None:
         run = pads.RunFolder.open(folder)
         json.dumps(LiveRun(run).answer(), allow_nan=False)  # without an exception at all
         series_of(run)
@@ -318,19 +356,21 @@ def figures_kind(place: Path, run: Path) -> Kind:
 
     folder = copy(run, place / "figures")
 
-    def read(folder: Path) -> None:
+    def read(path: Path) -> None:
         run = pads.RunFolder.open(folder)
         json.dumps(LiveRun(run).answer(), allow_nan=False)
         quietly("train", "--resume", str(folder), *QUIET)
 
-    return Kind("figures", folder, ("metrics.json",), mutate_json, read, (("metrics.json", b'{"steps": 3, "test": 1}'),))
+    return Kind(
+        "figures", folder, ("metrics.json",), mutate_json, read, (("metrics.json", b'{"steps": 3, "test": 1}'),)
+    )
 
 
 def checkpoint_kind(place: Path, run: Path) -> Kind:
     folder = copy(run, place / "checkpoint")
     newest = sorted((folder / "checkpoints").iterdir())[-1].relative_to(folder).as_posix()
 
-    def read(folder: Path) -> None:
+    def read(path: Path) -> None:
         for checkpoint in ("last", "selected"):
             pads.load(folder, checkpoint=checkpoint, device="cpu")
 
@@ -351,7 +391,7 @@ def state_kind(place: Path, run: Path) -> Kind:
         save_state(scratch, swap_state(whole, chance))
         return scratch.read_bytes()
 
-    def read(folder: Path) -> None:
+    def read(path: Path) -> None:
         (folder / "metrics.json").unlink(missing_ok=True)
         try:
             quietly("train", "--resume", str(folder), *QUIET)
@@ -388,7 +428,9 @@ def swap_state(state: dict[str, Any], chance: random.Random) -> dict[str, Any]:
         flat = old.reshape(-1)
         group[key] = chance.choice((flat[:0], flat[:1], flat, old.double(), old.unsqueeze(0), old * 0, old * 0 + 7))
     else:
-        group[key] = chance.choice((None, -1, 0, 1, 10**9, 0.5, "x", "", [], {}, [1, 2], {"a": 1}, True, torch.zeros(2)))
+        group[key] = chance.choice(
+            (None, -1, 0, 1, 10**9, 0.5, "x", "", [], {}, [1, 2], {"a": 1}, True, torch.zeros(2))
+        )
     return made
 
 
@@ -406,7 +448,7 @@ def index_kind(place: Path, run: Path, photos: Path) -> Kind:
         name = next(name for name in spoil if (folder / name).read_bytes() == content)
         return spoil[name](content, chance, others)
 
-    def read(folder: Path) -> None:
+    def read(path: Path) -> None:
         index = pads.Index.open(folder)
         index.search(query, 3)
         index.threshold(0.9)
@@ -430,16 +472,16 @@ def pending_kind(place: Path, run: Path) -> Kind:
     chunk = "index/pending/00000000.safetensors"
     kept = {path.relative_to(work).as_posix(): path.read_bytes() for path in work.rglob("*") if path.is_file()}
 
-    def read(folder: Path) -> None:
-        spoilt = (folder / chunk).read_bytes()
+    def read(path: Path) -> None:
+        spoilt = path.read_bytes()
         try:
-            index = pads.build_index(run, photos, folder / "index", device="cpu", num_workers=1)
+            index = pads.build_index(run, photos, work / "index", device="cpu", num_workers=1)
             assert len(index) == 6 and np.isfinite(index.vectors_ND).all()
         finally:
-            shutil.rmtree(folder / "index")
-            (folder / "index" / "pending").mkdir(parents=True)
+            shutil.rmtree(work / "index")
+            (work / "index" / "pending").mkdir(parents=True)
             for name, content in {**kept, chunk: spoilt}.items():
-                (folder / name).write_bytes(content)
+                (work / name).write_bytes(content)
 
     return Kind("pending", work, (chunk,), mutate_safetensors, read, may_change=tuple(kept))
 
@@ -460,10 +502,12 @@ def weights_kind(place: Path) -> Kind:
         spoil = mutate_safetensors if content[8:9] == b"{" else mutate
         return spoil(content, chance, others)
 
-    def read(folder: Path) -> None:
-        load_weights(backbone, max(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns))
+    def read(path: Path) -> None:
+        load_weights(backbone, path)
 
-    return Kind("weights", folder, ("a.pth", "old.pth", "a.safetensors"), mutate_by_kind, read, (("a.pth", b"\x80\x02."),))
+    return Kind(
+        "weights", folder, ("a.pth", "old.pth", "a.safetensors"), mutate_by_kind, read, (("a.pth", b"\x80\x02."),)
+    )
 
 
 def model_kind(place: Path, run: Path) -> Kind:
@@ -471,7 +515,7 @@ def model_kind(place: Path, run: Path) -> Kind:
     folder = place / "model"
     quietly("export", str(run), "--to", "safetensors", "--out", str(folder))
 
-    def read(folder: Path) -> None:
+    def read(path: Path) -> None:
         pads.load(folder / "model.safetensors", device="cpu")
 
     return Kind("model", folder, ("model.safetensors",), mutate_safetensors, read)
@@ -481,7 +525,7 @@ def export_kind(place: Path, run: Path) -> Kind:
     """A folder of exports to which another is added."""
     folder = copy(place / "model", place / "export")
 
-    def read(folder: Path) -> None:
+    def read(path: Path) -> None:
         quietly("export", str(run), "--to", "safetensors", "--out", str(folder))
 
     files = tuple(path.name for path in folder.iterdir())
@@ -501,7 +545,7 @@ def store_kind(place: Path, photos: Path) -> Kind:
         name = next(name for name in spoil if (folder / name).read_bytes() == content)
         return spoil[name](content, chance, others)
 
-    def read(folder: Path) -> None:
+    def read(path: Path) -> None:
         benchmark, prepared = read_data(data)
         if prepared is not None:
             for images in (benchmark.train, benchmark.test):
@@ -523,7 +567,7 @@ def study_kind(place: Path, photos: Path) -> Kind:
 
     kept = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
-    def read(folder: Path) -> None:
+    def read(path: Path) -> None:
         try:
             quietly(*study)
         finally:
@@ -563,24 +607,40 @@ def http_kind(place: Path, run: Path, photos: Path) -> Kind:
         (folder / name).write_bytes(content)
     asker: list[Asker] = []
 
-    def read(folder: Path) -> None:
+    def read(path: Path) -> None:
         if not asker:
             asker.append(Asker(index))  # here, in the process that asks: it has threads
-        changed = max(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
-        asker[0].ask(changed.read_bytes())
+        asker[0].ask(path.read_bytes())
 
     def request(line: bytes, more: bytes = b"") -> tuple[str, bytes]:
         return "about", line + b" HTTP/1.1\r\nHost: localhost\r\n" + more + b"\r\n"
 
     examples = (
-        *(request(b"GET /api/about", b"Origin: " + origin + b"\r\n") for origin in (b"http://[", b"//localhost", b"http://")),
-        *(request(b"GET /api/about", b"Host: " + host + b"\r\n") for host in (b"[::1].evil.example", b"localhost:80@evil")),
-        *(request(line) for line in (b"GET /api/image/-1", b"GET /api/image/99999999999999999999999", b"GET /api/search?row=nan")),
+        *(
+            request(b"GET /api/about", b"Origin: " + origin + b"\r\n")
+            for origin in (b"http://[", b"//localhost", b"http://")
+        ),
+        *(
+            request(b"GET /api/about", b"Host: " + host + b"\r\n")
+            for host in (b"[::1].evil.example", b"localhost:80@evil")
+        ),
+        *(
+            request(line)
+            for line in (b"GET /api/image/-1", b"GET /api/image/99999999999999999999999", b"GET /api/search?row=nan")
+        ),
         request(b"GET /api/about", b"Content-Length: " + b"9" * 5000 + b"\r\n"),
         request(b"GET /api/about?x=\x80"),
-        *(request(line) for line in (b"GET /static/../app.js", b"GET /api/sample?seed=" + b"9" * 400, b"POST /api/search")),
+        *(
+            request(line)
+            for line in (b"GET /static/../app.js", b"GET /api/sample?seed=" + b"9" * 400, b"POST /api/search")
+        ),
     )
-    return Kind("http", folder, tuple(requests), mutate, read, examples)
+
+    def close() -> None:
+        for each in asker:
+            each.close()
+
+    return Kind("http", folder, tuple(requests), mutate, read, examples, close=close)
 
 
 class Asker:
@@ -590,9 +650,15 @@ class Asker:
         from pads.search.serve.served import Served
         from pads.search.serve.server import make_app
 
-        self.app = make_app(Served(index))
+        self.served = Served(index)
+        self.app = make_app(self.served)
         self.loop = asyncio.new_event_loop()
         self.statuses: dict[int, int] = {}
+
+    def close(self) -> None:
+        self.served.close()
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
+        self.loop.close()
 
     def ask(self, content: bytes) -> None:
         """Sends one request; an answer of 500 or an error without its sentence is an exception."""

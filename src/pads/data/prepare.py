@@ -45,6 +45,7 @@ from pads.runtime.files import (
     write_atomically,
 )
 from pads.runtime.reading import damaged, is_count, is_positive, read_array, read_json, read_json_lines
+from pads.runtime.reading import has_shape as is_shaped
 
 PIXELS, CHUNKS, STORE = "pixels.npy", "chunks.jsonl", "store.json"
 FORMAT = 2
@@ -67,7 +68,13 @@ CONTENTS = {
     "splits": {"train": SPLIT, "test": SPLIT, "selection?": SPLIT},
 }
 """Of store.json."""
-RECORD = {"chunk": is_count, "source": str, "sha256": str, "sizes": [[is_count]], "bad": {str: str}}
+RECORD = {
+    "chunk": is_count,
+    "source": str,
+    "sha256": str,
+    "sizes": [lambda size: is_shaped(size, [is_count]) and len(size) == 2],
+    "bad": lambda bad: is_shaped(bad, {str: str}) and all(row.isdecimal() and len(row) < 18 for row in bad),
+}
 """Of chunks.jsonl."""
 
 Progress = Callable[[str, int, int], None]

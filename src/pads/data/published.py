@@ -91,3 +91,16 @@ def check_counts(found: Mapping[str, tuple[int, int]], published: Published, roo
 def in_words(splits: Mapping[str, tuple[int, int]]) -> str:
     each = ((split, counted(n, "image", "images"), counted(c, "class", "classes")) for split, (n, c) in splits.items())
     return ", ".join(f"{split} {images} of {classes}" for split, images, classes in each)
+
+
+def lines_of(path: Path) -> list[str]:
+    """Returns the lines of a published list that are not empty."""
+    try:
+        return [line for line in path.read_text().splitlines() if line.strip()]
+    except ValueError as error:
+        raise UserError(f"{path} is not as published: it is no text.") from error
+
+
+def is_number(text: str) -> bool:
+    """Tells whether this is the number of a class."""
+    return text.isascii() and text.isdecimal() and len(text) < 10
