@@ -1,6 +1,6 @@
 """`make torture`: every fault at every change, files spoilt for as long as asked, a server under bad clients; and a table.
 
-    python -m crash.torture [crash] [fuzz] [load] [--minutes 10] [--out results/torture]
+    python -m crash.torture [crash] [chains] [fuzz] [load] [--minutes 10] [--out results/torture]
 
 What it did is kept as one JSON file per part, and README.md in the same folder sums up all of them.
 """
@@ -26,17 +26,17 @@ from crash.disk import FAULTS
 from crash.harm import ENDS, Machine, Tally, torture
 from crash.trial import as_record
 
-PARTS = ("crash", "fuzz", "load")
+PARTS = ("crash", "chains", "fuzz", "load")
 SLOW = "study"
 """Of its many changes one in a few is tried in each way, another one each time."""
-SHARES = {"image": 20, "csv": 10, "http": 15, "weights": 10, "config": 5, "set": 5, "index": 8, "store": 6}
-"""Of the time for fuzzing; what is not named has 2."""
+SHARES = {"csv": 20, "image": 15, "weights": 15, "http": 10, "lists": 10, "index": 6, "store": 6, "config": 4, "set": 4}
+"""Of the time for fuzzing; what is not named has 1."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", default=PARTS, help="crash, fuzz, load (default: all)")
-    parser.add_argument("--minutes", type=float, default=10, help="for fuzzing, and for kills in a row (default: 10)")
+    parser.add_argument("parts", nargs="*", default=PARTS, help="crash, chains, fuzz, load (default: all)")
+    parser.add_argument("--minutes", type=float, default=10, help="for each part that has no end (default: 10)")
     parser.add_argument("--seed", type=int, default=None, help="of what is drawn by chance (default: the time)")
     parser.add_argument("--out", type=Path, default=Path("results/torture"))
     options = parser.parse_args()
@@ -48,7 +48,9 @@ def main() -> None:
     for part in options.parts:
         with tempfile.TemporaryDirectory(prefix="torture-", dir=memory_disk()) as place:
             start = time.monotonic()
-            record = {"crash": do_crash, "fuzz": do_fuzz, "load": do_load}[part](Path(place), options.minutes, seed)
+            record = {"crash": do_crash, "chains": do_chains, "fuzz": do_fuzz, "load": do_load}[part](
+                Path(place), options.minutes, seed
+            )
         record = {**about(part, seed, time.monotonic() - start), **record}
         is_bad = is_bad or bool(record["problems"])
         name = f"{time.strftime('%Y-%m-%dT%H%M%S', time.gmtime())}-{part}.json"
@@ -79,7 +81,7 @@ def about(part: str, seed: int, seconds: float) -> dict[str, Any]:
 
 
 def do_crash(place: Path, minutes: float, seed: int) -> dict[str, Any]:
-    """Every point of every command; then kills in a row. Stopped early, it tells of what it did."""
+    """Every point of every command. Stopped early, it tells of what it did."""
     machine, tally = Machine(place), Tally()
     names = [name for name in machine.commands if name != SLOW]
     with contextlib.suppress(KeyboardInterrupt):
@@ -90,8 +92,17 @@ def do_crash(place: Path, minutes: float, seed: int) -> dict[str, Any]:
         sampled = list(machine.all_trials(SLOW))
         random.Random(seed).shuffle(sampled)
         torture(machine, iter(sampled), tally, time.monotonic() + 60 * minutes, say)
+    return crash_record(tally)
+
+
+def do_chains(place: Path, minutes: float, seed: int) -> dict[str, Any]:
+    """Commands that are ended several times in a row."""
+    machine, tally = Machine(place), Tally()
+    names = [name for name in machine.commands if name != SLOW]
+    with contextlib.suppress(KeyboardInterrupt):
         for name in names:
             torture(machine, machine.chains(name, seed), tally, time.monotonic() + 60 * minutes / len(names), say)
+            say(f"{name}: ended {sum(tally.faults.values()):,} times so far")
     return crash_record(tally)
 
 
@@ -118,16 +129,17 @@ def do_fuzz(place: Path, minutes: float, seed: int) -> dict[str, Any]:
     from fuzz.targets import make_kinds
 
     kinds = make_kinds(place)
-    total = sum(SHARES.get(name, 2) for name in kinds)
+    total = sum(SHARES.get(name, 1) for name in kinds)
     record: dict[str, Any] = {"trials": 0, "kinds": {}, "problems": []}
-    for name, kind in kinds.items():
-        tally = fuzz(kind, 60 * minutes * SHARES.get(name, 2) / total, seed, place / "record")
-        record["trials"] += tally["trials"]
-        record["kinds"][name] = {"trials": tally["trials"], "problems": tally["num_problems"]}
-        record["problems"] += [{"kind": name, **problem} for problem in tally["problems"]]
-        say(f"{name}: {tally['trials']:,} trials, {tally['num_problems']} problems")
-        for problem in tally["problems"]:
-            say(f"FOUND {name} {problem['number']}: {problem['what'][-800:]}")
+    with contextlib.suppress(KeyboardInterrupt):
+        for name, kind in kinds.items():
+            tally = fuzz(kind, 60 * minutes * SHARES.get(name, 1) / total, seed, place / "record")
+            record["trials"] += tally["trials"]
+            record["kinds"][name] = {"trials": tally["trials"], "problems": tally["num_problems"]}
+            record["problems"] += [{"kind": name, **problem} for problem in tally["problems"]]
+            say(f"{name}: {tally['trials']:,} trials, {tally['num_problems']} problems")
+            for problem in tally["problems"]:
+                say(f"FOUND {name} {problem['number']}: {problem['what'][-800:]}")
     return record
 
 
@@ -146,7 +158,9 @@ def do_load(place: Path, minutes: float, seed: int) -> dict[str, Any]:
 def summary(folder: Path) -> str:
     """README.md: the sums, then each run."""
     records = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-    crash, fuzzed, load = ([each for each in records if each["part"] == part] for part in PARTS)
+    crash = [each for each in records if each["part"] in ("crash", "chains")]
+    fuzzed, load = ([each for each in records if each["part"] == part] for part in ("fuzz", "load"))
+    changes = {name: count for each in crash for name, count in each["changes"].items()}
     lines = [
         "# What `make torture` did",
         "",
@@ -165,9 +179,9 @@ def summary(folder: Path) -> str:
     if crash:
         lines += ["", "## Faults, by command", "", f"| command | changes | {' | '.join(FAULTS)} |"]
         lines += ["|---|--:|" + "--:|" * len(FAULTS)]
-        for name in crash[-1]["changes"]:
+        for name in changes:
             counts = [sum(r["faults"].get(name, {}).get(fault, 0) for r in crash) for fault in FAULTS]
-            lines.append(f"| {name} | {crash[-1]['changes'][name]} | {' | '.join(map(str, counts))} |")
+            lines.append(f"| {name} | {changes[name]} | {' | '.join(map(str, counts))} |")
     if fuzzed:
         lines += ["", "## Spoilt inputs, by kind", "", "| kind | trials | problems in the last run |", "|---|--:|--:|"]
         for name in fuzzed[-1]["kinds"]:

@@ -29,7 +29,7 @@ def fuzz(kind: Kind, seconds: float, first: int, record: Path) -> dict[str, Any]
     while time.monotonic() < end:
         record.write_text(json.dumps({"number": number, "trials": 0, "problems": [], "num_problems": 0}))
         start = time.monotonic()
-        status = in_child(kind, number, end, record)
+        status = in_child(kind, number, end, record, number == first)
         found = json.loads(record.read_text())
         tally["seconds"] += time.monotonic() - start
         if status != 0:
@@ -43,25 +43,34 @@ def fuzz(kind: Kind, seconds: float, first: int, record: Path) -> dict[str, Any]
     return tally
 
 
-def in_child(kind: Kind, number: int, end: float, record: Path) -> int:
+def in_child(kind: Kind, number: int, end: float, record: Path, is_first: bool) -> int:
     sys.stdout.flush()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = 70
+    try:
+        try_many(kind, number, end, record, is_first)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def try_many(kind: Kind, number: int, end: float, record: Path, is_first: bool) -> None:
+    """The life of a child: trials, and after each what came of it."""
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
     found: dict[str, Any] = {"number": number, "trials": 0, "problems": [], "num_problems": 0}
     handle = os.open(record, os.O_WRONLY)
     with silence():
-        for name, content in kind.examples if number == 0 else ():
+        for name, content in kind.examples if is_first else ():
             note(found, read_spoilt(kind, name, content))
         while time.monotonic() < end:
             save(handle, found)
             note(found, trial(kind, random.Random(f"{kind.name}-{found['number']}")))
             found["number"] += 1
         save(handle, found)
-    os._exit(0)
 
 
 def note(found: dict[str, Any], problem: str | None) -> None:

@@ -5,6 +5,7 @@ Everything is drawn from one `random.Random`, so that a number names a trial for
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 from collections.abc import Callable, Sequence
@@ -113,7 +114,7 @@ def swap_value(value: Any, chance: random.Random) -> Any:
     """The same document with one value changed, gone, doubled or put elsewhere."""
     spots = list(spots_of(value))
     if not spots:
-        return chance.choice(VALUES)
+        return any_value(chance)
     group, key = chance.choice(spots)
     act = chance.randrange(10)
     if act == 0:
@@ -124,12 +125,17 @@ def swap_value(value: Any, chance: random.Random) -> Any:
         other, other_key = chance.choice(spots)
         group[key] = json.loads(json.dumps(other[other_key]))
     elif act == 3 and isinstance(group, dict):
-        group[chance.choice(("", "x", "name", "options", "tensor", "items"))] = chance.choice(VALUES)
+        group[chance.choice(("", "x", "name", "options", "tensor", "items"))] = any_value(chance)
     elif act == 4 and isinstance(group[key], int | float) and not isinstance(group[key], bool):
         group[key] = chance.choice((-group[key], group[key] * 1000, group[key] + 1, group[key] - 1, str(group[key])))
     else:
-        group[key] = chance.choice(VALUES)
+        group[key] = any_value(chance)
     return value
+
+
+def any_value(chance: random.Random) -> Any:
+    """One of VALUES, new each time: a list that is put into itself has no end."""
+    return copy.deepcopy(chance.choice(VALUES))
 
 
 def spots_of(value: Any) -> Any:

@@ -268,10 +268,12 @@ def lists_kind(place: Path) -> Kind:
     def read(path: Path) -> None:
         pads.DATASETS[path.parent.name](root=path.parent)
 
+    long = lists["sop/Ebay_train.txt"].replace("bike_final/2", "x" * 5000).encode()
     numbers = lists["sop/Ebay_train.txt"].replace(" 2 1", " \u00b2 1").encode()
     examples = (
         *((name, b"\xff\xfe\0") for name in lists),
         ("sop/Ebay_train.txt", numbers),
+        ("sop/Ebay_train.txt", long),
     )
     return Kind("lists", folder, tuple(lists), mutate_words, read, examples)
 
@@ -299,7 +301,14 @@ def config_kind(place: Path, run: Path) -> Kind:
     zero = edited(data={**values["data"], "classes_per_batch": 0})
     auto = edited(data={**values["data"], "classes_per_batch": "auto"})
     deep = ("config.json", DEEP.encode())
-    return Kind("config", folder, ("config.json",), mutate_json, read, (zero, auto, deep, edited(num_epochs=0)))
+    network = values["network"]
+    examples = (
+        *(zero, auto, deep, edited(num_epochs=0)),
+        edited(network={**network, "std": ["auto", 0.2, 0.2]}),
+        edited(network={**network, "mean": [10**400, 0, 0]}),
+        edited(network={**network, "embedding_dim": 2**31}),
+    )
+    return Kind("config", folder, ("config.json",), mutate_json, read, examples)
 
 
 def set_kind(place: Path) -> Kind:
@@ -318,7 +327,13 @@ def set_kind(place: Path) -> Kind:
         check(with_settings(base, [path.read_bytes().decode("utf-8", "surrogateescape")]))
 
     deep = ("0", f"loss.options.x={DEEP}".encode())
-    return Kind("set", folder, tuple(names), mutate_text, read, (deep, ("0", b"a.b.c=1"), ("0", b"=")))
+    large = (
+        b"loss.options.beta=1e308",
+        b"loss.options.beta=1" + b"0" * 400,
+        b'curriculum.options.bins={"num_bins": 2147483648}',
+    )
+    examples = (deep, *(("0", setting) for setting in (b"a.b.c=1", b"=", *large)))
+    return Kind("set", folder, tuple(names), mutate_text, read, examples)
 
 
 def leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -355,15 +370,24 @@ def figures_kind(place: Path, run: Path) -> Kind:
     from pads.search.serve.live import LiveRun
 
     folder = copy(run, place / "figures")
+    figures = json.loads((folder / "metrics.json").read_text())
 
     def read(path: Path) -> None:
         run = pads.RunFolder.open(folder)
         json.dumps(LiveRun(run).answer(), allow_nan=False)
         quietly("train", "--resume", str(folder), *QUIET)
 
-    return Kind(
-        "figures", folder, ("metrics.json",), mutate_json, read, (("metrics.json", b'{"steps": 3, "test": 1}'),)
+    def edited(**changes: Any) -> tuple[str, bytes]:
+        return "metrics.json", json.dumps({**figures, **changes}).encode()
+
+    examples = (
+        ("metrics.json", b'{"steps": 3, "test": 1}'),
+        edited(test={**figures["test"], "trained": {}}),
+        edited(protocol="x"),
+        edited(selection=None),
+        edited(splits={}),
     )
+    return Kind("figures", folder, ("metrics.json",), mutate_json, read, examples)
 
 
 def checkpoint_kind(place: Path, run: Path) -> Kind:
@@ -551,7 +575,12 @@ def store_kind(place: Path, photos: Path) -> Kind:
             for images in (benchmark.train, benchmark.test):
                 len(prepared.store(images).sizes_N2)
 
-    return Kind("store", folder, tuple(spoil), mutate_by_name, read)
+    chunk = json.loads((folder / "chunks.jsonl").read_text())
+    sizes = json.dumps({**chunk, "sizes": [[1], *chunk["sizes"][1:]]}).encode() + b"\n"
+    bad = json.dumps({**chunk, "bad": {"x": "y"}}).encode() + b"\n"
+    header = (folder / "pixels.npy").read_bytes().replace(b"}", b" ", 1)
+    examples = (("chunks.jsonl", sizes), ("chunks.jsonl", bad), ("pixels.npy", header))
+    return Kind("store", folder, tuple(spoil), mutate_by_name, read, examples)
 
 
 def study_kind(place: Path, photos: Path) -> Kind:

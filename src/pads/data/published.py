@@ -62,7 +62,14 @@ def checked_benchmark(name: str, lists: Mapping[str, ImageList], published: Publ
 
 def are_there(paths: Sequence[Path]) -> np.ndarray:
     """Which files are there; an empty one, which a broken download leaves, is not."""
-    return np.array([path.is_file() and path.stat().st_size > 0 for path in paths], dtype=bool)
+    return np.array([is_full_file(path) for path in paths], dtype=bool)
+
+
+def is_full_file(path: Path) -> bool:
+    try:
+        return path.is_file() and path.stat().st_size > 0
+    except OSError:  # such as a name that is too long for any file
+        return False
 
 
 def check_counts(found: Mapping[str, tuple[int, int]], published: Published, root: Path) -> tuple[str, ...]:

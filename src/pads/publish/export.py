@@ -89,9 +89,9 @@ def started(path: Path, made_by: str, checkpoint: str) -> dict[str, Any]:
     if path.exists() and (not path.is_dir() or {each.name for each in path.iterdir()} - killed_early):
         raise UserError(f"{path} exists and is not an export of pads: give a new folder with --out.")
     make_folder(path)
-    exported: dict[str, Any] = {"model": made_by, "checkpoint": checkpoint, "formats": {}}
-    write_atomically(path / EXPORT, json.dumps(exported, indent=2) + "\n")  # so that the same command can go on
-    return exported
+    empty: dict[str, Any] = {"model": made_by, "checkpoint": checkpoint, "formats": {}}
+    write_atomically(path / EXPORT, json.dumps(empty, indent=2) + "\n")  # so that the same command can go on
+    return empty
 
 
 def written(model: Model, name: str, path: Path, about: dict[str, str]) -> dict[str, Any]:
