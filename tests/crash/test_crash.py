@@ -65,6 +65,14 @@ def test_a_disk_that_is_full_while_a_line_is_added_is_one_sentence(machine):
     assert [found.what for found in machine.do(Trial("prepare", "full", (at[-1],), 0))] == []
 
 
+def test_a_disk_that_is_full_while_events_are_synced_is_one_sentence(machine):
+    """It was done outside of the one module, without its sentence."""
+    machine.know("train")
+    at = [n for n, (what, path) in enumerate(machine.logs["train"]) if (what, path) == ("fsync", "run/events.jsonl")]
+    assert at
+    assert [found.what for found in machine.do(Trial("train", "full", (at[0],), 0))] == []
+
+
 def test_two_indexes_of_the_same_images_have_the_same_bytes(machine):
     """The library of safetensors writes what a file says about itself in any order."""
     machine.know("index")

@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", default=PARTS, help="crash, chains, fuzz, load (default: all)")
     parser.add_argument("--minutes", type=float, default=10, help="for each part that has no end (default: 10)")
     parser.add_argument("--seed", type=int, default=None, help="of what is drawn by chance (default: the time)")
+    parser.add_argument("--faults", nargs="+", choices=FAULTS, default=FAULTS, help="of crash (default: all)")
     parser.add_argument("--out", type=Path, default=Path("results/torture"))
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
@@ -80,16 +81,16 @@ def about(part: str, seed: int, seconds: float) -> dict[str, Any]:
 # -- crash -------------------------------------------------------------------------------------------------------------
 
 
-def do_crash(place: Path, minutes: float, seed: int) -> dict[str, Any]:
+def do_crash(place: Path, minutes: float, seed: int, faults: tuple[str, ...]) -> dict[str, Any]:
     """Every point of every command. Stopped early, it tells of what it did."""
     machine, tally = Machine(place), Tally()
     names = [name for name in machine.commands if name != SLOW]
     with contextlib.suppress(KeyboardInterrupt):
-        for fault in FAULTS:
+        for fault in faults:
             for name in names:
                 torture(machine, machine.all_trials(name, (fault,)), tally, math.inf, say)
                 say(f"{fault} at {tally.points.get(name, 0)} changes of {name}")
-        sampled = list(machine.all_trials(SLOW))
+        sampled = list(machine.all_trials(SLOW, faults))
         random.Random(seed).shuffle(sampled)
         torture(machine, iter(sampled), tally, time.monotonic() + 60 * minutes, say)
     return crash_record(tally)

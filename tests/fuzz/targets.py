@@ -553,7 +553,8 @@ def export_kind(place: Path, run: Path) -> Kind:
         quietly("export", str(run), "--to", "safetensors", "--out", str(folder))
 
     files = tuple(path.name for path in folder.iterdir())
-    return Kind("export", folder, ("export.json",), mutate_json, read, may_change=files)
+    unknown = (folder / "export.json").read_bytes().replace(b'"safetensors"', b'"x"')
+    return Kind("export", folder, ("export.json",), mutate_json, read, (("export.json", unknown),), may_change=files)
 
 
 def store_kind(place: Path, photos: Path) -> Kind:

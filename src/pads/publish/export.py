@@ -32,10 +32,15 @@ from pads.runtime.files import (
     remove_file,
     write_atomically,
 )
-from pads.runtime.reading import read_json
+from pads.runtime.reading import has_shape, read_json
 
 EXPORT = "export.json"
 EXPORTED = {"file": str, "bytes": int, "sha256": str, "difference": float}
+
+
+def is_formats(value: Any) -> bool:
+    """Tell whether these are exports in formats that there are."""
+    return has_shape(value, {str: EXPORTED}) and value.keys() <= FORMATS.keys()
 
 
 def export_run(
@@ -80,7 +85,7 @@ def export_run(
 def started(path: Path, made_by: str, checkpoint: str) -> dict[str, Any]:
     """The folder, and what it holds of this very network."""
     if (path / EXPORT).is_file():
-        shape = {"model": str, "checkpoint": str, "formats": {str: EXPORTED}}
+        shape = {"model": str, "checkpoint": str, "formats": is_formats}
         exported = read_json(path / EXPORT, shape, f"delete {path}, or give another folder with --out.")
         if exported["model"] == made_by:
             return exported

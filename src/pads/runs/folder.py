@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import os
 import platform
 import re
 import sys
@@ -43,6 +42,7 @@ from pads.runtime.files import (
     open_to_append,
     remove_file,
     remove_folder,
+    sync_lines,
     write_atomically,
 )
 from pads.runtime.reading import is_count, is_positive, read_json
@@ -219,8 +219,8 @@ class RunFolder:
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def save_checkpoint(self, step: int, state: Mapping[str, Any]) -> None:
-        for name in self._files:  # a checkpoint must not remember events that a power cut can still take away
-            os.fsync(self._files[name].fileno())
+        for name, file in self._files.items():  # a checkpoint must not remember events that a power cut can take away
+            sync_lines(self.path / name, file, again=RESUME)
         path = self.checkpoints_path / f"step-{step:08d}.safetensors"
         save_state(path, {**state, "lengths": self.lengths()}, again=RESUME)
         for old in self.checkpoints()[:-KEPT_CHECKPOINTS]:

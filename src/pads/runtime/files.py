@@ -147,6 +147,14 @@ def append_line(path: Path, file: FileIO, line: str, *, again: str = AGAIN) -> N
         raise NotWritten(path, error, again) from error
 
 
+def sync_lines(path: Path, file: FileIO, *, again: str = AGAIN) -> None:
+    """Brings to the disk the lines that were added to a file."""
+    try:
+        os.fsync(file.fileno())
+    except OSError as error:
+        raise NotWritten(path, error, again) from error
+
+
 def overwrite(path: Path, at: int, content: bytes | memoryview) -> None:
     """Replaces bytes of a file in its place: a full disk is an error here, and would end the process in a memory map."""
     try:
