@@ -49,9 +49,9 @@ def main() -> None:
     for part in options.parts:
         with tempfile.TemporaryDirectory(prefix="torture-", dir=memory_disk()) as place:
             start = time.monotonic()
-            record = {"crash": do_crash, "chains": do_chains, "fuzz": do_fuzz, "load": do_load}[part](
-                Path(place), options.minutes, seed
-            )
+            do = {"crash": do_crash, "chains": do_chains, "fuzz": do_fuzz, "load": do_load}[part]
+            more = {"faults": tuple(options.faults)} if part == "crash" else {}
+            record = do(Path(place), options.minutes, seed, **more)
         record = {**about(part, seed, time.monotonic() - start), **record}
         is_bad = is_bad or bool(record["problems"])
         name = f"{time.strftime('%Y-%m-%dT%H%M%S', time.gmtime())}-{part}.json"
