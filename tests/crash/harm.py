@@ -68,7 +68,7 @@ class Machine:
             at = tuple(chance.randrange(len(self.logs[name])) for _ in range(chance.randint(2, 5)))
             yield Trial(name, fault, at, chance.randrange(2**31))
 
-    def do(self, trial: Trial) -> list[Found]:
+    def do(self, trial: Trial) -> tuple[list[Found], int]:
         command = self.know(trial.command)
         return attempt(command, self.work, self.whole[trial.command], trial.fault, trial.at, trial.seed)
 
@@ -79,10 +79,10 @@ def torture(machine: Machine, trials: Iterator[Trial], tally: Tally, until: floa
         if time.monotonic() > until:
             return
         start = time.monotonic()
-        found = machine.do(trial)
+        found, num_faults = machine.do(trial)
         tally.seconds += time.monotonic() - start
         tally.trials[trial.command, trial.fault] += 1
-        tally.faults[trial.command, trial.fault] += len(trial.at)
+        tally.faults[trial.command, trial.fault] += num_faults
         tally.points[trial.command] = len(machine.logs[trial.command])
         tally.found += found
         for each in found:
