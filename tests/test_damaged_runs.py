@@ -6,13 +6,13 @@ import json
 import os
 import shutil
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import safetensors.torch
 import torch
 
+from pads.autoconfig import resolve_auto
 from pads.config import with_settings
 from pads.errors import UserError
 from pads.model import evaluate_run
@@ -20,6 +20,7 @@ from pads.recipes import RECIPES
 from pads.reports.series import series_of
 from pads.runs import RunFolder
 from pads.runs.checkpoint import load_state, save_state
+from pads.runs.watch import nobody
 from pads.runtime import files
 from pads.search.serve.live import LiveRun
 from pads.train import resume, train
@@ -48,8 +49,7 @@ def photos(noisy_photos) -> Path:
 
 @pytest.fixture(scope="module")
 def config(photos):
-    config = RECIPES["folder-pads"]()
-    return with_settings(replace(config, data=replace(config.data, root=str(photos))), TINY)
+    return with_settings(RECIPES["folder-pads"](), [f"data.root={photos}", *TINY])
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +110,7 @@ def test_a_folder_with_anything_else_is_still_refused(config, tmp_path, name):
 
 
 def test_two_processes_that_start_the_same_run_do_not_spoil_it(config, tmp_path):
+    config = resolve_auto(config, torch.device("cpu"), nobody)
     first = RunFolder.create(tmp_path / "run", config)
     (first.path / "config.json").rename(tmp_path / "config.json")  # not there yet
     with first, pytest.raises(UserError, match="another process"):
@@ -160,7 +161,7 @@ def test_a_run_without_the_network_of_its_selected_epoch_is_refused(run, whole):
 
 def test_a_run_of_a_relative_folder_is_resumed_from_anywhere(config, photos, whole, tmp_path, monkeypatch):
     monkeypatch.chdir(photos.parent)
-    run = train(replace(config, data=replace(config.data, root=photos.name)), tmp_path / "run")
+    run = train(with_settings(config, [f"data.root={photos.name}"]), tmp_path / "run")
     assert run.config.data.root == str(photos)
     (run.path / "metrics.json").unlink()
     monkeypatch.chdir(tmp_path)
