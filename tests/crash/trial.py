@@ -17,7 +17,7 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,7 +63,6 @@ class Found:
     at: list[int]
     seed: int
     what: str
-    change: list[str] = field(default_factory=list)
 
 
 def run(arguments: Sequence[str], work: Path, fault: str = "", at: int = -1, *, seed: int = 0) -> Ended:
