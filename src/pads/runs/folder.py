@@ -15,11 +15,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import os
 import platform
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -42,6 +42,7 @@ from pads.runtime.files import (
     open_to_append,
     remove_file,
     remove_folder,
+    sync_lines,
     write_atomically,
 )
 from pads.runtime.reading import is_count, is_positive, read_json
@@ -64,7 +65,7 @@ class RunFolder:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self._files: dict[str, BinaryIO] = {}
+        self._files: dict[str, FileIO] = {}
 
     # -- opening -----------------------------------------------------------------------------------------------------
 
@@ -185,7 +186,7 @@ class RunFolder:
         """One line to events.jsonl, timing.jsonl or test_curve.jsonl."""
         append_line(self.path / name, self._file(name), json.dumps(event, allow_nan=False), again=RESUME)
 
-    def _file(self, name: str) -> BinaryIO:
+    def _file(self, name: str) -> FileIO:
         if name not in self._files:
             self._files[name] = open_to_append(self.path / name, again=RESUME)
         return self._files[name]
@@ -218,8 +219,8 @@ class RunFolder:
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def save_checkpoint(self, step: int, state: Mapping[str, Any]) -> None:
-        for name in self._files:  # a checkpoint must not remember events that a power cut can still take away
-            os.fsync(self._files[name].fileno())
+        for name, file in self._files.items():  # a checkpoint must not remember events that a power cut can take away
+            sync_lines(self.path / name, file, again=RESUME)
         path = self.checkpoints_path / f"step-{step:08d}.safetensors"
         save_state(path, {**state, "lengths": self.lengths()}, again=RESUME)
         for old in self.checkpoints()[:-KEPT_CHECKPOINTS]:

@@ -14,6 +14,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -123,11 +124,12 @@ def write_array_header(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype) 
 # -- files that change -------------------------------------------------------------------------------------------------
 
 
-def open_to_append(path: Path, *, again: str = AGAIN) -> BinaryIO:
+def open_to_append(path: Path, *, again: str = AGAIN) -> FileIO:
     """Opens a file to which lines are added; a new one is in its folder for good."""
     try:
         is_new = not path.exists()
-        file = os.fdopen(open_plain(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab")
+        # without a buffer: what could not be written would be tried again at the end, and fail without a word of ours
+        file = os.fdopen(open_plain(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab", buffering=0)
         if is_new:
             sync_folder(path.parent)
         return file
@@ -135,11 +137,20 @@ def open_to_append(path: Path, *, again: str = AGAIN) -> BinaryIO:
         raise NotWritten(path, error, again) from error
 
 
-def append_line(path: Path, file: BinaryIO, line: str, *, again: str = AGAIN) -> None:
+def append_line(path: Path, file: FileIO, line: str, *, again: str = AGAIN) -> None:
     """Adds a line to a file that `open_to_append` has opened."""
+    rest = line.encode() + b"\n"
     try:
-        file.write(line.encode() + b"\n")
-        file.flush()
+        while rest:  # the system may take less than all of it
+            rest = rest[file.write(rest) :]
+    except OSError as error:
+        raise NotWritten(path, error, again) from error
+
+
+def sync_lines(path: Path, file: FileIO, *, again: str = AGAIN) -> None:
+    """Brings to the disk the lines that were added to a file."""
+    try:
+        os.fsync(file.fileno())
     except OSError as error:
         raise NotWritten(path, error, again) from error
 
