@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.torch
+import safetensors
 import torch
 from torch import Tensor
 
@@ -22,6 +22,7 @@ from pads.errors import UserError
 from pads.evaluate import evaluate
 from pads.networks import EmbeddingNetwork
 from pads.runs import RunFolder
+from pads.runs.checkpoint import to_safetensors
 from pads.runs.hub import HUB, pull
 from pads.runtime.files import write_atomically
 from pads.runtime.precision import fixed_threads, float32_rounding
@@ -82,8 +83,8 @@ def load(run: RunFolder | Path | str, *, checkpoint: str = "selected", device: s
         return load_file(Path(run), device)
     folder = run if isinstance(run, RunFolder) else RunFolder.open(run)
     state, config = folder.load_network(checkpoint), folder.settled_config
-    network = build_network(config)
     with folder.fitting():
+        network = build_network(config)
         network.load_state_dict(state)
     return Model(network.to(pick_device(device)), Preprocessing.of(config.data, config.network), config)
 
@@ -95,7 +96,7 @@ def save_file(path: Path, model: Model, **about: str) -> None:
     """Weights by their own names, with the config, preprocessing included, as text beside them; nothing is pickled."""
     tensors = {name: weights.cpu().contiguous() for name, weights in model.network.state_dict().items()}
     metadata = {"format": "pt", "config": to_json(model.config), **about}
-    write_atomically(path, safetensors.torch.save(tensors, metadata))
+    write_atomically(path, to_safetensors(tensors, metadata))
 
 
 def load_file(path: Path, device: str = "auto") -> Model:

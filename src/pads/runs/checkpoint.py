@@ -26,9 +26,18 @@ def save_state(path: Path, state: Mapping[str, Any], *, again: str = AGAIN) -> N
     """Writes a nested state of tensors and plain values."""
     tensors: dict[str, Tensor] = {}
     tree = packed(state, "", tensors)
-    # within the one entry of the header: safetensors would write two in any order, and the same state in other bytes
     header = {"sha256": checksum(tree, tensors), **tree}
-    write_atomically(path, safetensors.torch.save(tensors, {"state": json.dumps(header)}), again=again)
+    write_atomically(path, to_safetensors(tensors, {"state": json.dumps(header)}), again=again)
+
+
+def to_safetensors(tensors: dict[str, Tensor], about: Mapping[str, str]) -> bytes:
+    """Returns the content of a safetensors file, the same for the same tensors: its library puts `about` in any order."""
+    content = safetensors.torch.save(tensors, dict(about))
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = {**json.loads(content[8:start]), "__metadata__": dict(about)}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + content[start:]
 
 
 def load_state(path: Path, shape: Shape = dict) -> dict[str, Any]:
