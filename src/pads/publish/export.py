@@ -24,11 +24,23 @@ from pads.model import Model, fingerprint, load
 from pads.publish.export_card import model_card
 from pads.publish.formats import FORMATS, TOLERANCE, difference
 from pads.runs import RunFolder
-from pads.runtime.files import make_folder, put_in_place, remove_empty_folder, remove_file, write_atomically
-from pads.runtime.reading import read_json
+from pads.runtime.files import (
+    PARTIAL,
+    make_folder,
+    put_in_place,
+    remove_empty_folder,
+    remove_file,
+    write_atomically,
+)
+from pads.runtime.reading import has_shape, read_json
 
 EXPORT = "export.json"
 EXPORTED = {"file": str, "bytes": int, "sha256": str, "difference": float}
+
+
+def is_formats(value: Any) -> bool:
+    """Tell whether these are exports in formats that there are."""
+    return has_shape(value, {str: EXPORTED}) and value.keys() <= FORMATS.keys()
 
 
 def export_run(
@@ -58,6 +70,8 @@ def export_run(
         try:
             exported["formats"][name] = written(model, name, path, about)
         except UserError:
+            if not exported["formats"]:
+                remove_file(path / EXPORT)
             remove_empty_folder(path)
             raise
         say(f"{path / FORMATS[name].file}: differs from the original by {exported['formats'][name]['difference']:.1e}.")
@@ -71,15 +85,18 @@ def export_run(
 def started(path: Path, made_by: str, checkpoint: str) -> dict[str, Any]:
     """The folder, and what it holds of this very network."""
     if (path / EXPORT).is_file():
-        shape = {"model": str, "checkpoint": str, "formats": {str: EXPORTED}}
+        shape = {"model": str, "checkpoint": str, "formats": is_formats}
         exported = read_json(path / EXPORT, shape, f"delete {path}, or give another folder with --out.")
         if exported["model"] == made_by:
             return exported
         raise UserError(f"{path} holds another network: delete it, or give another folder with --out.")
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    killed_early = {EXPORT + PARTIAL}
+    if path.exists() and (not path.is_dir() or {each.name for each in path.iterdir()} - killed_early):
         raise UserError(f"{path} exists and is not an export of pads: give a new folder with --out.")
     make_folder(path)
-    return {"model": made_by, "checkpoint": checkpoint, "formats": {}}
+    empty: dict[str, Any] = {"model": made_by, "checkpoint": checkpoint, "formats": {}}
+    write_atomically(path / EXPORT, json.dumps(empty, indent=2) + "\n")  # so that the same command can go on
+    return empty
 
 
 def written(model: Model, name: str, path: Path, about: dict[str, str]) -> dict[str, Any]:
