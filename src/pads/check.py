@@ -23,6 +23,7 @@ from pads.pml.names import is_theirs
 from pads.runtime.team import num_processes
 from pads.sampling.triplets import check_draw
 
+MOST_DIMENSIONS = 2**17
 AT_LEAST = {
     "seed": 0,
     "data.split_seed": 0,
@@ -74,6 +75,10 @@ def check(config: Config) -> None:
                 else ""
             )
             raise UserError(f"{name} is {value}: it must be at least {least}{null}.")
+    if config.network.embedding_dim > MOST_DIMENSIONS:
+        raise UserError(
+            f"network.embedding_dim is {config.network.embedding_dim}: it must be at most {MOST_DIMENSIONS}."
+        )
     if config.threads is not None and config.threads > MOST_THREADS:
         raise UserError(f"threads is {config.threads}: it must be at most {MOST_THREADS}.")
     if config.network.std != AUTO and min(config.network.std) <= 0:

@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import inspect
 import json
+import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -230,9 +231,11 @@ def fitted(value: Any, hint: Any, where: str) -> Any:
     if origin is tuple and isinstance(value, list | tuple):
         if arguments[-1] is not Ellipsis and len(value) != len(arguments):
             raise UserError(f"{where} needs {len(arguments)} values, not {len(value)}.")
+        if AUTO in value:
+            raise UserError(f"{where} is {AUTO} as a whole or not at all: write {where}={AUTO}, or a list of numbers.")
         return tuple(fitted(item, arguments[0], where) for item in value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return float(value) if abs(value) < 2**63 else math.inf if value > 0 else -math.inf
     expected: Any = Mapping if origin is not None and origin is not tuple else origin or hint
     if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
         raise UserError(f"{where} must be {readable(hint)}, not {value!r}.")
@@ -341,7 +344,14 @@ def call(maker: Callable[..., T], options: Mapping[str, Any], where: str, **give
         hint = option_types(maker).get(key, Any)
         if not fits(value, hint):
             raise UserError(f"{where}.{key} must be {readable(hint)}, not {value!r}.")
-    return maker(**{**{key: value for key, value in given.items() if key in names}, **options})
+    try:
+        return maker(**{**{key: value for key, value in given.items() if key in names}, **options})
+    except (OverflowError, MemoryError, RuntimeError) as error:  # torch has no numbers or no room that large
+        if not options:
+            raise
+        raise UserError(
+            f"{where} cannot be used ({str(error).partition(chr(10))[0][:200]}): take smaller values."
+        ) from error
 
 
 def option_names(maker: Callable[..., Any]) -> list[str]:
@@ -367,7 +377,8 @@ def fits(value: Any, hint: Any) -> bool:
     if origin is Mapping:
         return isinstance(value, Mapping)
     if hint in (int, float):
-        return isinstance(value, int | hint) and not isinstance(value, bool)
+        is_number = isinstance(value, int | hint) and not isinstance(value, bool)
+        return is_number and not (isinstance(value, int) and abs(value) >= 2**63)
     return isinstance(value, hint) if hint in (str, bool, type(None)) else True
 
 

@@ -1,11 +1,17 @@
 """The one error a person can mend: its message is a sentence that says what to do."""
 
+BEGINNING, END = 1000, 500
+"""Letters of a message that are shown, however long what it quotes is; the end says what to do."""
+
 
 class UserError(ValueError):
     """A mistake in what was asked for or given. The command line prints it without a traceback, on one line."""
 
     def __str__(self) -> str:
-        return one_line(super().__str__())
+        text = super().__str__()
+        if len(text) > BEGINNING + END:
+            text = f"{text[:BEGINNING]} ... {text[-END:]}"
+        return one_line(text)
 
 
 def one_line(text: str) -> str:

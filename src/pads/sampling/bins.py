@@ -156,6 +156,9 @@ def scaled_odds(share: float, factor: float, limits: tuple[float, float]) -> flo
     return min(max(odds / (1 + odds), limits[0]), limits[1])
 
 
+MOST_BINS = 1_000_000
+
+
 def bin_distribution(
     num_bins: int = 30,
     interval: Sequence[float] = (0.1, 1.4),
@@ -182,6 +185,8 @@ def bin_distribution(
     low, high = check_interval(interval)
     if num_bins < 1:
         raise UserError(f"num_bins is {num_bins}: the distribution needs at least one bin.")
+    if num_bins > MOST_BINS:
+        raise UserError(f"num_bins is {num_bins}: it must be at most {MOST_BINS}.")
     check_choice("tails", tails, TAILS)
     check_choice("evaluated_at", evaluated_at, EVALUATED_AT)
     check_choice("drawing", drawing, DRAWINGS)
