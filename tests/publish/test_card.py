@@ -24,7 +24,8 @@ FIGURES = {
 def figures(protocol="selected", **more):
     splits = {"train": {"images": 1200, "classes": 40}, "test": {"images": 300, "classes": 10}}
     test = {"raw pixels": FIGURES, "untrained": FIGURES, "last": FIGURES, "trained": {**FIGURES, "recall@1": 0.6789}}
-    about = {"recipe": "folder", "seed": 0, "steps": 10, "selection": None}
+    selection = None if protocol == "last" else {"step": 10, "epoch": 2}
+    about = {"recipe": "folder", "seed": 0, "steps": 10, "selection": selection}
     return {**about, "test": test, "splits": splits, "protocol": protocol, "weights": None, **more}
 
 

@@ -37,9 +37,12 @@ def annotated_classes(annotations: Path) -> list[tuple[str, list[Path]]]:
         from scipy.io import loadmat  # type: ignore[import-untyped]
     except ImportError as error:
         raise UserError("scipy is needed to read cars_annos.mat; install it with: pip install scipy") from error
-    contents = loadmat(annotations, squeeze_me=True)
-    classes: list[tuple[str, list[Path]]] = [(str(name), []) for name in contents["class_names"]]
-    images = contents["annotations"]
-    for path, number in zip(images["relative_im_path"], images["class"], strict=True):
-        classes[int(number) - 1][1].append(annotations.parent / str(path))
-    return classes
+    try:
+        contents = loadmat(annotations, squeeze_me=True)
+        classes: list[tuple[str, list[Path]]] = [(str(name), []) for name in contents["class_names"]]
+        images = contents["annotations"]
+        for path, number in zip(images["relative_im_path"], images["class"], strict=True):
+            classes[int(number) - 1][1].append(annotations.parent / str(path))
+        return classes
+    except Exception as error:  # scipy raises whatever it stumbles over
+        raise UserError(f"{annotations} is not as published: download it again.") from error

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from pads.data.benchmark import Benchmark, ImageList, QueryGallery
-from pads.data.published import Published, are_there, check_counts, dataset_folder
+from pads.data.published import Published, are_there, check_counts, dataset_folder, lines_of
 from pads.errors import UserError
 
 COLUMNS = ["image_name", "item_id", "evaluation_status"]
@@ -46,7 +46,7 @@ def partition(root: Path, published: Published) -> tuple[list[Path], np.ndarray,
     path = next((place for place in places if place.is_file()), None)
     if path is None:
         raise UserError(f"there is no list_eval_partition.txt in {root}; --data takes {published.layout}.")
-    lines = [line.split() for line in path.read_text().splitlines() if line.strip()]
+    lines = [line.split() for line in lines_of(path)]
     rows = lines[2:]
     if lines[1:2] != [COLUMNS] or any(len(row) != len(COLUMNS) or row[2] not in published.splits for row in rows):
         raise UserError(f"{path} is not as published: its lines should be {' '.join(COLUMNS)}.")

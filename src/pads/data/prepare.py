@@ -44,7 +44,8 @@ from pads.runtime.files import (
     sync_file,
     write_atomically,
 )
-from pads.runtime.reading import damaged, is_count, is_positive, read_json, read_json_lines
+from pads.runtime.reading import damaged, is_count, is_positive, read_array, read_json, read_json_lines
+from pads.runtime.reading import has_shape as is_shaped
 
 PIXELS, CHUNKS, STORE = "pixels.npy", "chunks.jsonl", "store.json"
 FORMAT = 2
@@ -67,7 +68,13 @@ CONTENTS = {
     "splits": {"train": SPLIT, "test": SPLIT, "selection?": SPLIT},
 }
 """Of store.json."""
-RECORD = {"chunk": is_count, "source": str, "sha256": str, "sizes": [[is_count]], "bad": {str: str}}
+RECORD = {
+    "chunk": is_count,
+    "source": str,
+    "sha256": str,
+    "sizes": [lambda size: is_shaped(size, [is_count]) and len(size) == 2],
+    "bad": lambda bad: is_shaped(bad, {str: str}) and all(row.isdecimal() and len(row) < 18 for row in bad),
+}
 """Of chunks.jsonl."""
 
 Progress = Callable[[str, int, int], None]
@@ -478,8 +485,8 @@ def pixels_of(path: Path) -> np.memmap:
 
 def has_shape(path: Path, shape: tuple[int, ...]) -> bool:
     try:
-        return pixels_of(path).shape == shape
-    except (OSError, ValueError):  # not there, or cut short
+        return read_array(path / PIXELS, np.uint8, len(shape), "make it anew.", mapped="r").shape == shape
+    except (OSError, UserError):  # not there, or cut short
         return False
 
 

@@ -62,7 +62,14 @@ def checked_benchmark(name: str, lists: Mapping[str, ImageList], published: Publ
 
 def are_there(paths: Sequence[Path]) -> np.ndarray:
     """Which files are there; an empty one, which a broken download leaves, is not."""
-    return np.array([path.is_file() and path.stat().st_size > 0 for path in paths], dtype=bool)
+    return np.array([is_full_file(path) for path in paths], dtype=bool)
+
+
+def is_full_file(path: Path) -> bool:
+    try:
+        return path.is_file() and path.stat().st_size > 0
+    except OSError:  # such as a name that is too long for any file
+        return False
 
 
 def check_counts(found: Mapping[str, tuple[int, int]], published: Published, root: Path) -> tuple[str, ...]:
@@ -91,3 +98,16 @@ def check_counts(found: Mapping[str, tuple[int, int]], published: Published, roo
 def in_words(splits: Mapping[str, tuple[int, int]]) -> str:
     each = ((split, counted(n, "image", "images"), counted(c, "class", "classes")) for split, (n, c) in splits.items())
     return ", ".join(f"{split} {images} of {classes}" for split, images, classes in each)
+
+
+def lines_of(path: Path) -> list[str]:
+    """Returns the lines of a published list that are not empty."""
+    try:
+        return [line for line in path.read_text().splitlines() if line.strip()]
+    except ValueError as error:
+        raise UserError(f"{path} is not as published: it is no text.") from error
+
+
+def is_number(text: str) -> bool:
+    """Tells whether this is the number of a class."""
+    return text.isascii() and text.isdecimal() and len(text) < 10

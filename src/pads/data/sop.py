@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from pads.data.benchmark import Benchmark, ImageList
-from pads.data.published import Published, checked_benchmark, dataset_folder
+from pads.data.published import Published, checked_benchmark, dataset_folder, is_number, lines_of
 from pads.errors import UserError
 
 COLUMNS = ["image_id", "class_id", "super_class_id", "path"]
@@ -35,8 +35,8 @@ def listed_images(root: Path, split: str, published: Published) -> ImageList:
     path = root / f"Ebay_{split}.txt"
     if not path.is_file():
         raise UserError(f"there is no {path}; --data takes {published.layout}.")
-    header, *rows = [line.split() for line in path.read_text().splitlines() if line.strip()] or [[]]
-    if header != COLUMNS or any(len(row) != len(COLUMNS) or not row[1].isdigit() for row in rows):
+    header, *rows = [line.split() for line in lines_of(path)] or [[]]
+    if header != COLUMNS or any(len(row) != len(COLUMNS) or not is_number(row[1]) for row in rows):
         raise UserError(f"{path} is not as published: its lines should be {' '.join(COLUMNS)}.")
     numbers_C, labels_N = np.unique([int(row[1]) for row in rows], return_inverse=True)
     kinds = {int(row[1]): row[3].partition("/")[0].removesuffix("_final") for row in rows}

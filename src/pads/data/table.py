@@ -221,5 +221,5 @@ def images_of(path: Path, rows: Sequence[Row]) -> ImageList:
 
 def numbers_first(label: str) -> tuple[bool, int, str]:
     """The order of labels: 2 before 10, and numbers before words."""
-    is_number = label.isdecimal()
+    is_number = label.isdecimal() and len(label) < 1000  # Python reads no number of thousands of digits
     return not is_number, int(label) if is_number else 0, label

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pads.runtime.reading import is_count, is_positive, read_json_lines
+from pads.runtime.reading import has_shape, is_count, is_positive, read_json_lines
 
 EVENT = {
     "event": str,
@@ -23,25 +23,29 @@ TIMING = {"step": is_positive, "seconds?": float, "images_per_second": float}
 TEST_POINT = {"step": is_count, "epoch": is_positive, "recall@1": float}
 SHAPES = {"events.jsonl": EVENT, "timing.jsonl": TIMING, "test_curve.jsonl": TEST_POINT}
 
+FIGURES = {row: {str: float} for row in ("raw pixels", "untrained", "last", "trained")}
+MEASURED = {
+    "recipe": str,
+    "seed": is_count,
+    "steps": is_positive,
+    "protocol": lambda value: value in ("selected", "test-selected", "last"),
+    "selection": (None, {"step": is_positive, "epoch": is_positive}),
+    "splits": {"test": dict, str: {"images": is_count, "classes": is_count}},
+    "test": FIGURES,
+    "weights?": (None, dict),
+}
 UNMEASURED = {"steps": is_positive, "test?": lambda value: False}
-METRICS = (
-    {
-        "recipe": str,
-        "seed": is_count,
-        "steps": is_positive,
-        "protocol": str,
-        "selection": (None, {"step": is_positive, "epoch": is_positive}),
-        "splits": {str: {"images": is_count, "classes": is_count}},
-        "test": {
-            "raw pixels": {str: float},
-            "untrained": {str: float},
-            "last": {str: float},
-            "trained": {str: float},
-        },
-        "weights?": (None, dict),
-    },
-    UNMEASURED,
-)
+
+
+def is_measured(value: Any) -> bool:
+    """Tell whether these are the figures of a whole run: the same of every network, and of a selected epoch if there is one."""
+    if not has_shape(value, MEASURED):
+        return False
+    same = len({tuple(sorted(value["test"][row])) for row in FIGURES}) == 1
+    return same and (value["selection"] is None) == (value["protocol"] == "last")
+
+
+METRICS = (is_measured, UNMEASURED)
 """Of metrics.json."""
 
 REMEDY = "put back the file that the run wrote, or train anew."
