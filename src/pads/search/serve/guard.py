@@ -75,13 +75,13 @@ class Guard:
         if origin is not None and origin.lower() not in (f"http://{host.lower()}", f"https://{host.lower()}"):
             return refused(403, "pages of other sites may not ask this server.")
         length = headers.get("content-length", "")
-        if length.isdecimal() and int(length) > MAX_BYTES:
+        if length.isdecimal() and (len(length) > 18 or int(length) > MAX_BYTES):
             return refused(413, too_large())
         return None
 
     def refusal_without_token(self, request: HTTPConnection) -> JSONResponse | None:
         """The answer to whoever does not know the token; the page itself, which asks for it, is for all."""
-        is_open = not request.url.path.startswith("/api/") and request.url.path != "/report"
+        is_open = not request.scope["path"].startswith("/api/") and request.scope["path"] != "/report"
         if self.token is None or is_open:
             return None
         scheme, _, given = request.headers.get("authorization", "").partition(" ")

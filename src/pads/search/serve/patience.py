@@ -11,6 +11,8 @@ HEADER_SECONDS = 10.0
 """For all headers of a request, from the first byte or the connection on."""
 MOST_WAITING = 200
 """Connections that have not sent a whole request: one more, and the oldest is closed."""
+GRACE_SECONDS = 0.2
+"""Before that, in which whoever means it has sent a request: hundreds of connections may be accepted at once."""
 
 waiting: dict[ImpatientProtocol, asyncio.TimerHandle] = {}
 """Connections whose request is not whole yet, the oldest first."""
@@ -35,9 +37,10 @@ class ImpatientProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         super().connection_lost(exc)
 
     def begin_waiting(self) -> None:
-        waiting[self] = asyncio.get_running_loop().call_later(HEADER_SECONDS, self.give_up)
+        loop = asyncio.get_running_loop()
+        waiting[self] = loop.call_later(HEADER_SECONDS, self.give_up)
         if len(waiting) > MOST_WAITING:
-            next(iter(waiting)).give_up()
+            loop.call_later(GRACE_SECONDS, give_up_oldest)
 
     def end_waiting(self) -> None:
         timer = waiting.pop(self, None)
@@ -47,3 +50,9 @@ class ImpatientProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     def give_up(self) -> None:
         self.end_waiting()
         self.transport.abort()
+
+
+def give_up_oldest() -> None:
+    """Closes the connection that has waited longest, if there are still too many."""
+    if len(waiting) > MOST_WAITING:
+        next(iter(waiting)).give_up()
