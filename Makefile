@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test slow gpu lint format docs benchmarks clean
+.PHONY: demo test slow gpu lint format docs benchmarks torture clean
 
 demo: $(VENV)/.demo  ## train on emoji with the adaptive sampler and print how good it became
 	@$(BIN)/pads train emoji-pads
@@ -32,6 +32,10 @@ docs: $(VENV)/.dev  ## the documentation site, into docs/_build
 
 benchmarks: $(VENV)/.dev  ## every speed claim as a ratio against its peer
 	for script in benchmarks/*.py; do OMP_NUM_THREADS=1 $(BIN)/python $$script || exit 1; done
+
+TORTURE_MINUTES ?= 10
+torture: $(VENV)/.dev  ## every fault at every write, and spoilt files for TORTURE_MINUTES; the table goes to results/torture
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m crash.torture --minutes $(TORTURE_MINUTES)
 
 clean:
 	rm -rf $(VENV) build dist
