@@ -35,7 +35,7 @@ def evidence_of(path):
     """Return a page of results/ as a section, with the name of its folder for a target."""
     name = "-".join(path.relative_to(ROOT / "results").parts[:-1])
     text = re.sub(r"^(#+ )", r"#\1", path.read_text(), flags=re.MULTILINE)
-    text = re.sub(r"\]\(\.\./([^/)]+)/README\.md\)", r"](#\1)", text)
+    text = re.sub(r"\]\(\.\./([^/)]+)/README\.md\)", r"](#\1)", text.replace("](../../docs/", "]("))
     return f"({name})=\n" + re.sub(r"\]\(([a-z0-9]+)/claims\.md\)", rf"](#{name}-\1)", text)
 
 
