@@ -280,7 +280,7 @@ def test_bad_images_in_a_csv_with_queries_leave_only_queries_that_can_be_answere
         ("loss.options.betta=0.6", ["did you mean loss.options.beta"]),
         ("num_epochs=many", ["num_epochs must be a whole number"]),
         ("num_epochs", ["key=value"]),
-        ("loss.name=contrast", ["no loss 'contrast'", "margin"]),
+        ("loss.name=hinge", ["no loss 'hinge'", "margin"]),
         ("curriculum.name=lerned", ["did you mean learned"]),
         ("curriculum.options.agent=dqn", ["no agent 'dqn'", "ppo"]),
         ("curriculum.options.reward=accuracy", ["no reward 'accuracy'"]),

@@ -306,7 +306,7 @@ def test_a_map_that_cannot_be_made_says_why(tmp_path, wait_until):
 
 def test_a_map_that_cannot_be_kept_is_shown_nevertheless(tmp_path, wait_until, monkeypatch):
     layout = Layout(np.arange(3), np.zeros((3, 2), np.float32), "PCA")
-    monkeypatch.setattr(Map, "_projected", lambda self: layout)
+    monkeypatch.setattr(Map, "_project", lambda self: layout)
     made = Map(tmp_path / "nowhere", np.eye(3, dtype=np.float32), "v")
     wait_until(lambda: made.state != "computing")
     assert (made.state, made.layout) == ("ready", layout)
