@@ -315,22 +315,6 @@ class SilentFolder(RunFolder):
     def save_checkpoint(self, step: int, state: Mapping[str, Any]) -> None:
         pass
 
-    def load_to_resume(self) -> dict[str, Any] | None:
-        """Load the newest checkpoint, and refuse where a file that belongs to it is missing."""
-        checkpoints = self.checkpoints()
-        checkpoint = load_state(checkpoints[-1], TO_RESUME) if checkpoints else None
-        self.check_selected(checkpoint)
-        return checkpoint
-
-    def check_selected(self, checkpoint: Mapping[str, Any] | None) -> None:
-        """Refuse a run that has selected an epoch and lost its network: the last one would pass for it."""
-        selected = (checkpoint or {}).get("selected") or (self.metrics or {}).get("selection") or {}
-        if selected.get("step") and not self.selected_path.exists():
-            raise UserError(
-                f"{self.selected_path} is missing, which holds the network of the selected epoch {selected['epoch']}: put it "
-                "back, or train anew; the last epoch is still there for `pads evaluate --checkpoint last`."
-            )
-
     def save_selected(self, network: Mapping[str, Any], **about: Any) -> None:
         pass
 
