@@ -24,6 +24,7 @@ from pads.runs.watch import nobody
 from pads.train import resume, train
 
 SETTINGS = [
+    "network.weights=none",
     "data.image_size=16",
     "data.resize=18",
     "data.store_size=18",

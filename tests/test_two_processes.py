@@ -49,6 +49,7 @@ from pads.train import nobody, resume, train
 loop = sys.modules["pads.train"]  # `pads.train` is the function
 
 SETTINGS = [
+    "network.weights=none",
     "data.image_size=16",
     "data.resize=18",
     "data.store_size=18",

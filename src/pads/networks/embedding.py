@@ -39,9 +39,7 @@ class EmbeddingNetwork(nn.Module):
         """
         super().__init__()
         self.backbone = backbone
-        # timm calls the width behind its heads head_hidden_size, where that is not the number of feature maps
-        num_features: Any = getattr(backbone, "head_hidden_size", None) or backbone.num_features
-        self.embedding = nn.Linear(int(num_features), embedding_dim)
+        self.embedding = nn.Linear(count_features(backbone), embedding_dim)
         self.frozen_batch_norm, self.normalise, self.in_bfloat16 = frozen_batch_norm, normalise, bfloat16
         # here and not where it is trained: another memory layout would give other bits to the network that is loaded
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -89,6 +87,13 @@ class EmbeddingNetwork(nn.Module):
                 if isinstance(module, nn.BatchNorm2d):
                     module.eval()
         return self
+
+
+def count_features(backbone: nn.Module) -> int:
+    """Return how many features a backbone gives."""
+    # timm calls the width behind its heads head_hidden_size, where that is not the number of feature maps
+    num_features: Any = getattr(backbone, "head_hidden_size", None) or backbone.num_features
+    return int(num_features)
 
 
 class PooledFeatures(nn.Module):
