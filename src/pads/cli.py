@@ -68,6 +68,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         argument(
             "--weights", "FILE", "start the backbone from this file, from what is published (imagenet), or from none"
         ),
+        argument("--minutes", "MINUTES", "train for as many epochs as take about this long here", type=float),
         argument("--device", "DEVICE", "train on cpu, cuda, ... (default: auto)"),
         flag("--skip-bad-images", "leave out images that cannot be read"),
         flag(
@@ -319,12 +320,23 @@ def train_command(options: argparse.Namespace) -> None:
     from pads.train import train
 
     with watching(plain=options.plain, tensorboard=options.tensorboard) as watch:
-        run = train(config, options.run, watch=watch)
+        run = train(config, options.run, watch=watch, minutes=options.minutes)
     after_training(run, options)
 
 
 def resume_command(options: argparse.Namespace) -> None:
-    others = ("recipe", "data", "set", "run", "seed", "weights", "device", "skip_bad_images", "paper_protocol")
+    others = (
+        "recipe",
+        "data",
+        "set",
+        "run",
+        "seed",
+        "weights",
+        "minutes",
+        "device",
+        "skip_bad_images",
+        "paper_protocol",
+    )
     given = [name for name in others if getattr(options, name) is not None and getattr(options, name) is not False]
     if given:
         names = ", ".join(name if name == "recipe" else "--" + name.replace("_", "-") for name in given)
