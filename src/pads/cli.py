@@ -46,6 +46,7 @@ def choice(name: str, choices: Sequence[str], help: str, **options: Any) -> Argu
 
 
 RUN = argument("run", "RUN", "a run folder")
+MODEL = argument("run", "RUN", "a run folder, or backbone:NAME for a pretrained network as it is")
 DATA_CHANGED = flag(
     "--data-changed", "go on although the images are not those that the run began with; the figures say so"
 )
@@ -79,7 +80,8 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     ),
     "recipes": (argument("recipe", "RECIPE", "show this recipe's whole config", nargs="?"),),
     "evaluate": (
-        RUN,
+        MODEL,
+        argument("--data", "DIR", "find the images here (default: as in training); backbone:NAME needs it"),
         choice("--split", SPLITS, "measure this split (default: test)", default="test"),
         CHECKPOINT,
         DATA_CHANGED,
@@ -133,7 +135,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         flag("--plain", "print plain lines instead of the live display"),
     ),
     "index": (
-        RUN,
+        MODEL,
         argument("images", "IMAGES", "a folder; its sub-folders are the labels"),
         argument("--out", "INDEX", "make this index, or bring it up to date", required=True),
         CHECKPOINT,
@@ -171,7 +173,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         flag("--no-token", "ask for no token, also beyond this machine"),
     ),
     "export": (
-        RUN,
+        MODEL,
         choice(
             "--to",
             ("safetensors", "onnx", "torch-export"),
@@ -401,14 +403,23 @@ def recipes_command(options: argparse.Namespace) -> None:
 
 
 def evaluate_command(options: argparse.Namespace) -> None:
-    """Measure a trained run."""
+    """Measure a trained run, or the plain features of backbone:NAME."""
     from pads.display import print_table
     from pads.model import evaluate_run
     from pads.runs import RunFolder
+    from pads.runs.backbone import is_backbone
 
+    how = pick(options, "split", "checkpoint", "data", "data_changed")
+    if is_backbone(options.run):
+        figures = evaluate_run(options.run, **how)
+        if options.json:
+            print(json.dumps({"split": options.split, "protocol": "pretrained", **figures}, indent=2))
+        else:
+            print_table({"pretrained features": figures}, f"{options.split} split, in percent")
+        return
     run = RunFolder.open(options.run)
     changed: list[str] = []
-    figures = evaluate_run(run, **pick(options, "split", "checkpoint", "data_changed"), note=changed.append)
+    figures = evaluate_run(run, **how, note=changed.append)
     if not run.is_finished:
         print(f"note: {run.path} is not finished; these are the figures of what it saved so far.", file=sys.stderr)
     is_selected = options.checkpoint == "selected" and run.selected_path.exists()

@@ -14,8 +14,9 @@ import safetensors
 import torch
 from torch import Tensor
 
-from pads.build import build_network, pick_device
-from pads.config import Config, from_json, lookup, to_json
+from pads.autoconfig import apply_choices, choose_model_input
+from pads.build import build_network, pick_device, start_network
+from pads.config import MODEL_INPUT, AutoConfig, Config, Data, Network, drop_auto, from_json, lookup, to_json
 from pads.data.benchmark import Benchmark
 from pads.data.loading import load_views
 from pads.data.manifest import check_unchanged, list_data, read_manifest
@@ -23,9 +24,10 @@ from pads.data.prepare import Prepared
 from pads.data.preprocessing import Preprocessing
 from pads.data.store import Source, read_stored
 from pads.errors import UserError
-from pads.evaluate import evaluate, metrics_to_report
-from pads.networks import EmbeddingNetwork
+from pads.evaluate import drop_head, evaluate, metrics_to_report
+from pads.networks import EmbeddingNetwork, check_backbone
 from pads.runs import RunFolder
+from pads.runs.backbone import BACKBONE, is_backbone
 from pads.runs.checkpoint import to_safetensors
 from pads.runs.hub import HUB, pull
 from pads.runs.watch import nobody
@@ -33,6 +35,8 @@ from pads.runtime.files import write_atomically
 from pads.runtime.precision import float32_rounding, use_threads
 
 BATCH = 128
+CPU_PIXELS = 8 * 224 * 224
+"""Of the images that a CPU embeds at once: more of them wait for memory, and need a lot of it."""
 SPLITS = ("test", "selection", "reward", "train")
 
 
@@ -62,8 +66,13 @@ class Model:
     def embed_stored(self, stored: Sequence[np.ndarray], sizes: Sequence[tuple[int, int]]) -> Tensor:
         """Return one unit vector for each image that `read` has read."""
         device = next(self.network.parameters()).device
-        pixels_BCHW = torch.stack([torch.as_tensor(pixels) for pixels in stored]).to(device)
-        return self.network(self.preprocessing.for_evaluation(pixels_BCHW, torch.tensor(sizes, device=device))).cpu()
+        most = len(stored) if device.type != "cpu" else max(1, CPU_PIXELS // self.preprocessing.image_size**2)
+        parts = []
+        for at in range(0, len(stored), max(1, most)):
+            pixels_BCHW = torch.stack([torch.as_tensor(pixels) for pixels in stored[at : at + most]]).to(device)
+            sizes_B2 = torch.tensor(sizes[at : at + most], device=device)
+            parts.append(self.network(self.preprocessing.for_evaluation(pixels_BCHW, sizes_B2)).cpu())
+        return torch.cat(parts)
 
 
 def evaluate_run(
@@ -71,16 +80,22 @@ def evaluate_run(
     *,
     split: str = "test",
     checkpoint: str = "selected",
+    data: str | None = None,
     data_changed: bool = False,
     note: Callable[[str], None] | None = None,
 ) -> dict[str, float]:
     """The figures of a trained run on one of its splits: test, selection, reward or train.
 
-    Images that are not those that the run began with are refused, unless `data_changed` says that this is known; `note` is
-    then told how they differ, and also of changes that were known while it was trained.
+    data: where its images are now; for `backbone:NAME`, the images to measure it on, of which the same are held out to test
+    on as `pads train folder` would. Images that are not those that the run began with are refused, unless `data_changed`
+    says that this is known; `note` is then told how they differ, and also of changes that were known while it was trained.
     """
     lookup(dict.fromkeys(SPLITS), split, "split")
+    if is_backbone(run) and data is None:
+        raise UserError(f"{run} has no images of its own: say what to measure it on with --data DIR.")
     model = load(run, checkpoint=checkpoint)
+    if data is not None:
+        model.config = replace(model.config, data=find_data(model.config.data, data))
     folder = run.path if isinstance(run, RunFolder) else Path(run)
 
     def compare(benchmark: Benchmark, prepared: Prepared | None) -> None:
@@ -100,11 +115,20 @@ def evaluate_run(
         return evaluate(model.network, view, metrics_to_report(model.config))
 
 
+def find_data(data: Data, place: str) -> Data:
+    """Return the data of a config at another place; a plain backbone, which has none, reads a folder or a table."""
+    is_table = data.name == "folder" and Path(place).suffix.lower() == ".csv" and Path(place).is_file()
+    return replace(data, root=place, name="csv" if is_table else data.name)
+
+
 def load(run: RunFolder | Path | str, *, checkpoint: str = "selected", device: str = "auto") -> Model:
     """Load the network of a run folder, or of `hf://USER/NAME` on the Hub, at its `selected` epoch or `last` checkpoint.
 
-    It also takes a network that was exported: the file `model.safetensors`.
+    It also takes a network that was exported, the file `model.safetensors`, and a pretrained one that needs no training:
+    `backbone:NAME`.
     """
+    if is_backbone(run):
+        return load_backbone(str(run), device)
     run = pull(run) if isinstance(run, str) and run.startswith(HUB) else run
     if not isinstance(run, RunFolder) and Path(run).is_file():
         return load_file(Path(run), device)
@@ -114,6 +138,34 @@ def load(run: RunFolder | Path | str, *, checkpoint: str = "selected", device: s
         network = build_network(config)
         network.load_state_dict(state)
     return Model(network.to(pick_device(device)), Preprocessing.of(config.data, config.network), config)
+
+
+# -- a backbone without training ---------------------------------------------------------------------------------------
+
+WANTED: dict[str, dict[str, Any]] = {
+    "inception-bn": {"mean": (128 / 255, 117 / 255, 104 / 255), "std": (1 / 255,) * 3},
+}
+"""What weights want of their input, where `choose_model_input` does not know it and it is not ImageNet's."""
+
+
+def load_backbone(name: str, device: str = "auto") -> Model:
+    """Load a pretrained backbone as it is: its vectors are its pooled features, of unit length.
+
+    `backbone:NAME` takes the weights that are published for it, `backbone:NAME=FILE` those of a file.
+    """
+    backbone, _, file = name.removeprefix(BACKBONE).partition("=")
+    check_backbone(backbone)
+    network = Network(backbone, weights=file or "pretrained", **WANTED.get(backbone, {}))
+    data = Data("folder", selection_share=0.0, reward_share=0.0)
+    auto = frozenset(MODEL_INPUT[:3] if backbone in WANTED else MODEL_INPUT)
+    left = AutoConfig(Config(data=data, network=network), auto)
+    config = drop_auto(apply_choices(left, choose_model_input(left)))
+    try:
+        started = drop_head(start_network(config))
+    except UserError as error:  # the sentences on weights are those of a training
+        raise UserError(str(error).replace("with --weights FILE", f"as {BACKBONE}{backbone}=FILE")) from error
+    config = replace(config, network=replace(config.network, embedding_dim=started.embedding.out_features))
+    return Model(started.to(pick_device(device)), Preprocessing.of(config.data, config.network), config)
 
 
 # -- a model as one file -----------------------------------------------------------------------------------------------

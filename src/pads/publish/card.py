@@ -96,7 +96,7 @@ def how_made(config: Config, figures: Mapping[str, Any] | None) -> str:
 
 def limits(config: Config) -> str:
     lines = [
-        "- What is alike was learnt from the classes above; on other kinds of pictures, measure before you rely on it.",
+        "- What is alike was learnt from other pictures than yours: measure on your own before you rely on it.",
         '- Distances mean something within this network only, and a threshold for "the same" has to be calibrated.',
         "- One square crop of the centre is seen: what lies at the edge of a long picture is not.",
     ]

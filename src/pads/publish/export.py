@@ -21,9 +21,10 @@ from pads.data.loading import find_training_classes
 from pads.data.store import compute_stored_shape
 from pads.errors import UserError
 from pads.model import Model, fingerprint, load
-from pads.publish.export_card import model_card
+from pads.publish.export_card import backbone_card, model_card
 from pads.publish.formats import FORMATS, TOLERANCE, difference
 from pads.runs import RunFolder
+from pads.runs.backbone import is_backbone
 from pads.runtime.files import (
     PARTIAL,
     make_folder,
@@ -51,20 +52,22 @@ def export_run(
     checkpoint: str = "selected",
     note: Callable[[str], None] | None = None,
 ) -> Path:
-    """Writes the network of a run in these formats into a folder, `RUN/export` unless told otherwise.
+    """Writes the network of a run in these formats into a folder, `RUN/export` unless told otherwise; or `backbone:NAME`.
 
     Each is run in a fresh process and compared with the original; one that differs is not kept.
     """
     say = note or (lambda sentence: None)
     for name in formats:
         lookup(FORMATS, name, "format")
-    folder = run if isinstance(run, RunFolder) else RunFolder.open(run)
-    model = load(folder, checkpoint=checkpoint, device="cpu")
+    if is_backbone(run) and out is None:
+        raise UserError(f"{run} has no folder of its own: say where to write it with --out DIR.")
+    folder = None if is_backbone(run) else run if isinstance(run, RunFolder) else RunFolder.open(run)
+    model = load(folder or run, checkpoint=checkpoint, device="cpu")
     model.network.in_bfloat16 = False  # what is exported computes in float32 throughout, and says so
     model.config = replace(model.config, precision="float32")
-    path = folder.path / "export" if out is None else Path(out).expanduser()
+    path = folder.path / "export" if folder is not None and out is None else Path(out or "").expanduser()
     exported = open_folder(path, fingerprint(model), checkpoint)
-    labels = labels_of(model.config, say)
+    labels = labels_of(model.config, say) if folder is not None else None
     about = {"preprocessing": json.dumps(preprocessing_of(model)), "labels": json.dumps(labels)}
     for name in formats:
         try:
@@ -78,7 +81,8 @@ def export_run(
     write_atomically(path / "preprocessing.json", json.dumps(preprocessing_of(model), indent=2) + "\n")
     write_atomically(path / "labels.json", json.dumps(labels, indent=2) + "\n")
     write_atomically(path / EXPORT, json.dumps(exported, indent=2) + "\n")
-    write_atomically(path / "README.md", model_card(folder, model, exported, labels))
+    card = backbone_card(str(run), model, exported) if folder is None else model_card(folder, model, exported, labels)
+    write_atomically(path / "README.md", card)
     return path
 
 

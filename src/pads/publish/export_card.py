@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pads.data.benchmark import count
@@ -27,6 +28,34 @@ def model_card(run: RunFolder, model: Model, exported: Mapping[str, Any], labels
         LICENCE,
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def backbone_card(name: str, model: Model, exported: Mapping[str, Any]) -> str:
+    """The card of `backbone:NAME`, of which nothing was trained here."""
+    weights = model.network.weights_used
+    assert weights is not None
+    made = [
+        f"- network: {model.config.network.backbone}, images of {model.config.data.image_size} pixels",
+        f"- weights: {weights.record()['file']} (sha256 {weights.sha256})",
+        "- vectors: the pooled features of the network, scaled to unit length; nothing was trained by pads",
+    ]
+    parts = [
+        f"# {model.config.network.backbone}: images to vectors that are near when the images look alike",
+        summary(model, None),
+        files(exported),
+        usage(exported, model),
+        f"## How good it is\n\nNothing was measured here: `pads evaluate {plain_name(name)} --data DIR` does it on your images.",
+        "\n".join(["## How it was made\n", *made]),
+        limits(model.config),
+        LICENCE,
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def plain_name(name: str) -> str:
+    """The name of a backbone without the folder of its file: a card tells nothing of the machine."""
+    backbone, equals, file = name.partition("=")
+    return backbone + equals + Path(file).name
 
 
 def summary(model: Model, labels: Sequence[str] | None) -> str:

@@ -29,6 +29,7 @@ import torch
 import pads
 from pads.config import Config, from_dict, lookup, to_json
 from pads.errors import UserError
+from pads.runs.backbone import is_backbone
 from pads.runs.checkpoint import load_state, save_state
 from pads.runs.events import METRICS
 from pads.runtime.files import (
@@ -118,6 +119,11 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path | str) -> RunFolder:
         """Open a run folder that exists."""
+        if is_backbone(path):
+            raise UserError(
+                f"{path} was not trained here and has no run folder: `pads index {path} IMAGES --out INDEX` makes images "
+                f"searchable with it, and `pads evaluate {path} --data DIR` measures it."
+            )
         run = cls(path)
         if not run.config_path.is_file():
             what = "does not exist" if not run.path.exists() else "is not a run folder: it has no config.json"

@@ -1,5 +1,7 @@
 """When two images show the same item: a distance for each precision, from the selection split of the run.
 
+A backbone that was not trained here has seen none of the images: it is calibrated on those of the index, by their folders.
+
 Every image of the split searches all others. Its neighbours within a distance t are accepted; precision(t) is the share of
 the accepted that show the query's class: what a person who searches sees, and not what random pairs would give.
 
@@ -12,7 +14,8 @@ Dimensions: N images of the split, K neighbours, P points of the curve.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -27,6 +30,8 @@ from pads.runs.watch import Watch
 
 NUM_NEIGHBOURS = 100
 """Of each image; what is farther away will not be accepted at any precision worth naming."""
+MOST_IMAGES = 5_000
+"""Of an index that is calibrated by its own labels."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,8 @@ class Calibration:
     """Neighbours of the query's class below that distance."""
     strangers_P: tuple[int, ...]
     """Neighbours of other classes below it."""
+    on: str = "the run's selection split"
+    """Which images these are."""
 
     def precisions(self, num_indexed: int) -> np.ndarray:
         """Precision_P in an index of that many images."""
@@ -91,6 +98,23 @@ def curve(distances: np.ndarray, is_same: np.ndarray) -> tuple[tuple[float, ...]
     following = np.minimum(ends + 1, len(distances) - 1)
     between = np.where(following > ends, (distances[ends] + distances[following]) / 2, np.nextafter(distances[ends], 9))
     return tuple(between.tolist()), tuple(same[ends].tolist()), tuple(strangers[ends].tolist())
+
+
+def calibrate_by_labels(vectors_ND: np.ndarray, labels: Sequence[str | None]) -> Calibration | str:
+    """The curve of images that the network did not learn from, by their own labels, or why there is none.
+
+    Of very many images, whole classes at random are taken.
+    """
+    rows_N = np.array([row for row, label in enumerate(labels) if label is not None], dtype=np.int64)
+    names, classes_N = np.unique([labels[row] for row in rows_N], return_inverse=True)
+    sizes_C = np.bincount(classes_N) if len(rows_N) else np.zeros(0, dtype=np.int64)
+    if len(names) < 2 or sizes_C.max() < 2:
+        return "To tell it, the images must lie in a folder for each item, two or more in some of them."
+    order_C = np.random.default_rng(0).permutation(len(names))
+    taken_C = order_C[: max(2, int((sizes_C[order_C].cumsum() <= MOST_IMAGES).sum()))]
+    kept_N = np.isin(classes_N, taken_C)
+    found = calibrate(torch.from_numpy(vectors_ND[rows_N[kept_N]]), torch.from_numpy(classes_N[kept_N]))
+    return replace(found, on="the indexed images themselves")
 
 
 def calibrate_run(model: Model, watch: Watch) -> Calibration | str:

@@ -36,6 +36,7 @@ from pads.data.benchmark import count, list_few
 from pads.errors import UserError, missing_extra, one_line
 from pads.model import Model, fingerprint, load, load_file, save_file
 from pads.runs import RunFolder
+from pads.runs.backbone import is_backbone
 from pads.runs.checkpoint import load_state, save_state
 from pads.runtime.files import (
     hold_lock,
@@ -56,7 +57,7 @@ from pads.runtime.reading import (
     read_array,
     read_json,
 )
-from pads.search.calibration import Calibration, calibrate_run, check_precision
+from pads.search.calibration import Calibration, calibrate_by_labels, calibrate_run, check_precision
 from pads.search.engines import has_faiss, make_codes, nearest_of_all, needs_codes, pick_engine, rank_candidates
 from pads.search.files import Bad, Found, Read, Row, existing_images_folder, find_below, label_of, read_chunks
 
@@ -71,12 +72,18 @@ CURVE = {
     "distances_P": [float],
     "same_P": [is_count],
     "strangers_P": [is_count],
+    "on?": str,
 }
 
 
 def is_curve(values: Any) -> bool:
     """Tell whether this is a Calibration in JSON's words."""
     return has_shape(values, CURVE) and len({len(values[name]) for name in CURVE if name.endswith("_P")}) == 1
+
+
+def make_calibration(values: Mapping[str, Any]) -> Calibration:
+    """Make a Calibration of JSON's words."""
+    return Calibration(**{name: values[name] for name in (key.rstrip("?") for key in CURVE) if name in values})
 
 
 CONTENTS = {
@@ -116,7 +123,7 @@ class Index:
         self._engine = pick_engine(vectors_ND, read_codes(path, manifest))
         self.engine = self._engine.name
         values = manifest["calibration"]
-        self.calibration = Calibration(**{name: values[name] for name in CURVE}) if isinstance(values, dict) else None
+        self.calibration = make_calibration(values) if isinstance(values, dict) else None
         self.not_calibrated = values if isinstance(values, str) else ""
         """Why there is no calibration."""
 
@@ -214,7 +221,7 @@ def build_index(
     progress: Progress | None = None,
     note: Callable[[str], None] | None = None,
 ) -> Index:
-    """Embed the images below a folder with the network of a run, or bring an index of them up to date.
+    """Embed the images below a folder with the network of a run or `backbone:NAME`, or bring an index of them up to date.
 
     Only files that are new or have changed are embedded; those that are gone leave. `rebuild` begins anew, and is needed
     for another network. `data` says where the images that the run was trained on are now, for the calibration.
@@ -256,7 +263,7 @@ def build_index(
             "model": made_by,
             "root": str(root),
             "num_images": len(rows),
-            "calibration": calibrate_model(model, before, tell),
+            "calibration": calibrate_vectors(known, rows) if is_backbone(run) else calibrate_model(model, before, tell),
         }
         if before is not None and rows == rows_before and needs_codes(len(rows)) == (before["codes"] is not None):
             write_manifest(path, {**before, **manifest})
@@ -314,9 +321,15 @@ def calibrate_model(model: Model, before: Mapping[str, Any] | None, tell: Progre
 
     def watch(kind: str, step: int, values: Mapping[str, Any]) -> None:
         if kind == "decoding":
-            tell(f"calibrating on {values['what']}", step, values["total"])
+            tell("calibrating", step, values["total"])
 
     calibration = calibrate_run(model, watch)
+    return calibration if isinstance(calibration, str) else asdict(calibration)
+
+
+def calibrate_vectors(known: Known, rows: Sequence[Row]) -> dict[str, Any] | str:
+    """From the images of the index: in JSON's words, or why there is none."""
+    calibration = calibrate_by_labels(known.vectors(rows), [label_of(row.path) for row in rows])
     return calibration if isinstance(calibration, str) else asdict(calibration)
 
 
@@ -344,7 +357,7 @@ def describe_index(index: Index) -> list[str]:
     else:
         num_images, num_classes = index.calibration.num_images, index.calibration.num_classes
         split = f"{num_images:,} images of {num_classes:,} classes"
-        sentences.append(f"Same item or not: calibrated on the run's selection split ({split}).")
+        sentences.append(f"Same item or not: calibrated on {index.calibration.on} ({split}).")
     return sentences
 
 

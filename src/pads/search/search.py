@@ -166,7 +166,7 @@ def same_item_note(index: Index, precision: float) -> str:
     calibration = index.calibration
     if calibration is None:
         return f"Whether a neighbour is the same item cannot be said. {index.not_calibrated}"
-    split = f"the run's selection split ({calibration.num_images:,} images of {calibration.num_classes:,} classes)"
+    split = f"{calibration.on} ({calibration.num_images:,} images of {calibration.num_classes:,} classes)"
     wanted, size = f"a precision of {100 * precision:g} %", f"an index of {len(index):,} images"
     precisions_P, point = calibration.precisions(len(index)), calibration.point(precision, len(index))
     if point is None:
