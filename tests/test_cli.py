@@ -24,7 +24,16 @@ torch.set_num_threads(1)
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 SETTINGS = [
-    *("--set", "data.image_size=16", "--set", "data.resize=16", "--set", "data.store_size=16"),
+    *(
+        "--set",
+        "network.weights=none",
+        "--set",
+        "data.image_size=16",
+        "--set",
+        "data.resize=16",
+        "--set",
+        "data.store_size=16",
+    ),
     *("--set", "data.classes_per_batch=4", "--set", "data.samples_per_class=2", "--set", "threads=1"),
     *("--set", "adapt_every=1", "--set", "log_every=1", "--set", "data.reward_share=0.15"),
     "--no-report",

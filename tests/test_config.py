@@ -31,6 +31,7 @@ from pads.config import (
     with_settings,
 )
 from pads.errors import UserError
+from pads.recipes import RECIPES
 
 
 def refusal(function, *arguments, **options):
@@ -236,21 +237,29 @@ def test_a_setting_below_an_option_that_is_a_single_value_is_refused():
 
 @pytest.mark.parametrize("key", sorted(CHOSEN))
 def test_auto_leaves_a_setting_to_be_chosen_and_a_value_ends_that(key):
+    # a backbone that is to be chosen brings its own input
+    together = {key, *(("network.mean", "network.std") if key == "network.backbone" else ())}
     auto = with_settings(EVERYTHING, [f"{key}=auto"])
-    assert isinstance(auto, AutoConfig) and auto.auto == {key}
-    given = value_of(EVERYTHING, key)
-    assert with_settings(auto, [f"{key}={json.dumps(given)}"]) == EVERYTHING
+    assert isinstance(auto, AutoConfig) and auto.auto == together
+    given = [f"{each}={json.dumps(value_of(EVERYTHING, each))}" for each in together]
+    assert with_settings(auto, given) == EVERYTHING
     assert drop_auto(auto).recipe == EVERYTHING.recipe
     group = with_settings(EVERYTHING, [f"{key}=auto", "seed=4"])
-    assert group.auto == {key} and group.config.seed == 4
+    assert group.auto == together and group.config.seed == 4
 
 
 def test_settings_of_an_auto_config_change_and_the_rest_is_still_to_be_chosen():
-    auto = with_settings(Config(), ["num_epochs=auto", "data.resize=auto", "network.backbone=auto"])
+    auto = with_settings(Config(), ["num_epochs=auto", "data.resize=auto", "network.head=auto"])
     changed = with_settings(auto, ["data.resize=100", "seed=3", "loss.name=triplet"])
-    assert changed.auto == {"num_epochs", "network.backbone"}
+    assert changed.auto == {"num_epochs", "network.head"}
     assert changed.config == replace(Config(), seed=3, loss=Part("triplet"), data=Data(resize=100))
     assert with_settings(auto, []) == auto
+
+
+def test_none_is_how_a_person_writes_that_there_are_no_weights():
+    for text in ("none", "null", '"none"'):
+        assert with_settings(EVERYTHING, [f"network.weights={text}"]).network.weights is None
+        assert "network.weights" not in with_settings(RECIPES["folder"](), [f"network.weights={text}"]).auto
 
 
 def test_a_group_may_hold_an_auto():

@@ -397,7 +397,7 @@ def test_a_second_interrupt_says_that_nothing_was_saved_since():
 
 def test_ctrl_c_in_a_terminal_restores_it_and_says_once_how_to_go_on(noisy_photos, tmp_path):
     settings = [*(f"data.{name}=16" for name in ("image_size", "resize", "store_size"))]
-    settings += ["data.classes_per_batch=2", "num_epochs=100000"]
+    settings += ["data.classes_per_batch=2", "num_epochs=100000", "network.weights=none"]
     command = [sys.executable, "-m", "pads", "train", "folder", "--data", str(noisy_photos(10, 4)), "--run", "run"]
     ours, theirs = pty.openpty()
     process = subprocess.Popen(

@@ -22,6 +22,7 @@ from pads.runs import RunFolder
 from pads.train import nobody
 
 SETTINGS = [
+    "network.weights=none",
     "data.image_size=16",
     "data.resize=18",
     "data.store_size=20",

@@ -66,7 +66,9 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         ),
         argument("--run", "DIR", "write the run into this folder (default: runs/RECIPE-SEED)"),
         argument("--seed", "SEED", "seed the weights, the batches, the drawing and the policy (default: 0)", type=int),
-        argument("--weights", "FILE", "start the backbone from this file, or download imagenet"),
+        argument(
+            "--weights", "FILE", "start the backbone from this file, from what is published (imagenet), or from none"
+        ),
         argument("--device", "DEVICE", "train on cpu, cuda, ... (default: auto)"),
         flag("--skip-bad-images", "leave out images that cannot be read"),
         flag(

@@ -35,9 +35,12 @@ CHOSEN = frozenset(
         "data.selection_share",
         "data.reward_share",
         "network.backbone",
+        "network.embedding_dim",
         "network.frozen_batch_norm",
+        "network.head",
         "network.mean",
         "network.std",
+        "network.weights",
         "optimiser.learning_rate",
         "optimiser.milestones",
         "num_epochs",
@@ -47,7 +50,7 @@ CHOSEN = frozenset(
 """The settings that may be left to be chosen, from the images, the network and the machine."""
 
 MODEL_INPUT = ("data.image_size", "data.resize", "data.store_size", "network.mean", "network.std")
-"""What a timm model says about its own input; efficientnet-lite0 says the last two."""
+"""What a timm model says about its own input; any other backbone says the last two."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,13 @@ class Network:
     embedding_dim: int = 128
     """Embed in this many dimensions."""
     weights: str | None = None
-    """Start the backbone from this file (`--weights FILE`), a download (`imagenet`, `pretrained`), or random weights (null)."""
+    """Start the backbone from this file (`--weights FILE`), from what is published for it (`imagenet`, `pretrained`), or from
+    random weights (`none`)."""
+    head: str = "random"
+    """Start the embedding layer from `random` numbers, or in closed form from the pooled features of the training images:
+    `plain` (as they are), `pca` (centred, leading directions), or `whitening` (divided by how they vary within a class)."""
+    shrinkage: float = 0.5
+    """Mix the covariance within classes with a sphere by this share, for `head=whitening`; above 0 and at most 1."""
     pooling: str = "mean"
     """Pool the last feature maps by `mean`, `max`, or `mean+max` (their sum)."""
     normalise: bool = True
@@ -128,12 +137,9 @@ class Network:
     frozen_batch_norm: bool = True
     """Keep the statistics of batch norms as they are in training."""
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
-    """Subtract this mean from the input, in RGB from 0 to 1, as the weights want it.
-
-    inception-bn: (128, 117, 104) / 255; efficientnet-lite0: 127 / 255, which is chosen with it.
-    """
+    """Subtract this mean from the input, in RGB from 0 to 1; ImageNet's, or what the weights of the backbone want."""
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
-    """Divide the input by this, as the weights want it; inception-bn: 1 / 255, efficientnet-lite0: 128 / 255."""
+    """Divide the input by this; ImageNet's, or what the weights of the backbone want."""
 
 
 @dataclass(frozen=True)
@@ -350,7 +356,8 @@ def with_settings(config: Config | AutoConfig, settings: Iterable[str]) -> Confi
     `a.b=auto` leaves a setting of `CHOSEN` to be chosen, and a value ends that.
     """
     values, settings = to_dict(config), list(settings)
-    for key in {key for setting in settings for key in find_model_input(setting)}:
+    before = values["network"]["backbone"]
+    for key in {key for setting in settings for key in find_model_input(setting, before)}:
         set_value(values, key, AUTO)  # the recipe's were meant for another network
     # names first: a new name drops the options of the old part, and must not drop those that were given with it
     for setting in sorted(settings, key=lambda setting: not setting.partition("=")[0].strip().endswith(".name")):
@@ -358,16 +365,17 @@ def with_settings(config: Config | AutoConfig, settings: Iterable[str]) -> Confi
         if not equals:
             raise UserError(f"--set {setting}: write it as key=value, for example --set loss.options.beta=0.6.")
         set_value(values, key.strip(), parse_value(text.strip()))
+    if values["network"]["weights"] == "none":
+        values["network"]["weights"] = None
     return from_values(values)
 
 
-def find_model_input(setting: str) -> tuple[str, ...]:
-    """Return the settings of the input that a backbone brings with it, where this setting is one."""
+def find_model_input(setting: str, before: str) -> tuple[str, ...]:
+    """Return the settings of the input that a backbone brings with it, where this setting is another one than before."""
     key, _, text = setting.partition("=")
-    backbone = str(parse_value(text.strip())) if key.strip() == "network.backbone" else ""
-    if backbone.startswith("timm:"):
-        return MODEL_INPUT
-    return MODEL_INPUT[3:] if backbone == "efficientnet-lite0" else ()
+    if key.strip() != "network.backbone" or (backbone := parse_value(text.strip())) == before:
+        return ()
+    return MODEL_INPUT if str(backbone).startswith("timm:") else MODEL_INPUT[3:]
 
 
 def set_value(values: dict[str, Any], key: str, value: Any) -> None:

@@ -13,7 +13,6 @@ from pads.config import Config
 from pads.data.roles import View
 from pads.errors import UserError
 from pads.metrics import compute_metrics
-from pads.networks import EmbeddingNetwork
 from pads.runtime.team import ALONE, Team
 
 REPORTED = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r", "r-precision", "nmi", "intra", "inter")
@@ -83,15 +82,3 @@ def raw_pixels(images_BCHW: Tensor) -> Tensor:
     if images_BCHW.shape[-1] > 32:
         images_BCHW = F.adaptive_avg_pool2d(images_BCHW, 32)
     return F.normalize(images_BCHW.flatten(1), dim=1)
-
-
-def drop_head(network: EmbeddingNetwork) -> EmbeddingNetwork:
-    """Put a head on the network that changes nothing: its embeddings become the pooled features of its backbone.
-
-    It is a matrix like any other, so that whatever saves, loads or exports networks need not know of it.
-    """
-    old, size = network.embedding, network.embedding.in_features
-    network.embedding = nn.utils.skip_init(nn.Linear, size, size).to(old.weight)
-    nn.init.eye_(network.embedding.weight)
-    nn.init.zeros_(network.embedding.bias)
-    return network

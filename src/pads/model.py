@@ -24,8 +24,8 @@ from pads.data.prepare import Prepared
 from pads.data.preprocessing import Preprocessing
 from pads.data.store import Source, read_stored
 from pads.errors import UserError
-from pads.evaluate import drop_head, evaluate, metrics_to_report
-from pads.networks import EmbeddingNetwork, check_backbone
+from pads.evaluate import evaluate, metrics_to_report
+from pads.networks import EmbeddingNetwork, Head, check_backbone, find_num_features
 from pads.runs import RunFolder
 from pads.runs.backbone import BACKBONE, is_backbone
 from pads.runs.checkpoint import to_safetensors
@@ -142,11 +142,6 @@ def load(run: RunFolder | Path | str, *, checkpoint: str = "selected", device: s
 
 # -- a backbone without training ---------------------------------------------------------------------------------------
 
-WANTED: dict[str, dict[str, Any]] = {
-    "inception-bn": {"mean": (128 / 255, 117 / 255, 104 / 255), "std": (1 / 255,) * 3},
-}
-"""What weights want of their input, where `choose_model_input` does not know it and it is not ImageNet's."""
-
 
 def load_backbone(name: str, device: str = "auto") -> Model:
     """Load a pretrained backbone as it is: its vectors are its pooled features, of unit length.
@@ -155,16 +150,16 @@ def load_backbone(name: str, device: str = "auto") -> Model:
     """
     backbone, _, file = name.removeprefix(BACKBONE).partition("=")
     check_backbone(backbone)
-    network = Network(backbone, weights=file or "pretrained", **WANTED.get(backbone, {}))
+    size = find_num_features(backbone)
+    network = Network(backbone, embedding_dim=size, weights=file or "pretrained", head="plain")
     data = Data("folder", selection_share=0.0, reward_share=0.0)
-    auto = frozenset(MODEL_INPUT[:3] if backbone in WANTED else MODEL_INPUT)
-    left = AutoConfig(Config(data=data, network=network), auto)
+    left = AutoConfig(Config(data=data, network=network), frozenset(MODEL_INPUT))
     config = drop_auto(apply_choices(left, choose_model_input(left)))
     try:
-        started = drop_head(start_network(config))
+        # a head that changes nothing, but a matrix like any other: whatever saves, loads or exports it need not know
+        started = start_network(config, Head(torch.eye(size), torch.zeros(size)))
     except UserError as error:  # the sentences on weights are those of a training
         raise UserError(str(error).replace("with --weights FILE", f"as {BACKBONE}{backbone}=FILE")) from error
-    config = replace(config, network=replace(config.network, embedding_dim=started.embedding.out_features))
     return Model(started.to(pick_device(device)), Preprocessing.of(config.data, config.network), config)
 
 

