@@ -16,7 +16,7 @@ SOURCE = ROOT / "src"
 LEVELS = [
     {"cli"},
     {"studies", "bench", "reports", "search", "publish", "adapters"},
-    {"recipes", "display", "model"},
+    {"recipes", "display", "model", "verdict"},
     {"train"},
     {"autoconfig", "build", "check", "evaluate", "start"},
     {"curricula"},

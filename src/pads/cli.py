@@ -342,30 +342,49 @@ def resume_command(options: argparse.Namespace) -> None:
         print_figures(finished, Path(options.resume))
     with watching(plain=options.plain, tensorboard=options.tensorboard) as watch:
         run = resume(options.resume, watch=watch, data_changed=options.data_changed)
-    if finished is None:
+    if finished is None or is_left_undone(run, options):
         after_training(run, options)
 
 
+def is_left_undone(run: RunFolder, options: argparse.Namespace) -> bool:
+    """Tell whether a finished run was stopped while its report or its index was made: there is a folder, and nothing whole."""
+    index = run.path / "images-index"
+    lacks_index = not options.no_index and index.is_dir() and not (index / "index.json").exists()
+    lacks_report = not options.no_report and (run.path / "report").is_dir() and not (run.path / "report.html").exists()
+    return lacks_index or lacks_report
+
+
 def after_training(run: RunFolder, options: argparse.Namespace) -> None:
-    """The report, and an index of a user's own folder. The run is finished and stays so, whatever becomes of these."""
+    """An index of a user's own folder, and the report. The run is finished and stays so, whatever becomes of these.
+
+    The last line is the next step, and the only one.
+    """
     if not is_first_process():
         return
-    path = shlex.quote(str(run.path))
+    from pads.runtime.files import make_folder
+
+    if not options.no_report:
+        make_folder(run.path / "report")  # by which --resume knows that there should be one, whenever this is stopped
+    path, data = shlex.quote(str(run.path)), run.config.data
+    index, page = run.path / "images-index", run.path / "report.html"
+    next_step = ""
+    if data.name == "folder" and data.root is not None and not options.no_index:
+        again = f"pads index {path} {shlex.quote(data.root)} --out {shlex.quote(str(index))}"
+        print("Making the images searchable ...", flush=True)
+        with report_failure("the index was not made", again):
+            from pads.search import build_index
+
+            build_index(run, data.root, index)
+            next_step = f"Next: search your images with pads serve {shlex.quote(str(index))}"
     if not options.no_report:
         print("Drawing the report ...", flush=True)
         with report_failure("the report was not drawn", f"pads report {path}"):
             from pads.reports.report import write_report
 
-            print(f"Drawn in {write_report([run]).page}")
-    data = run.config.data
-    if data.name == "folder" and data.root is not None and not options.no_index:
-        out = run.path / "images-index"
-        print("Making the images searchable ...", flush=True)
-        with report_failure("the index was not made", f"pads index {path} {shlex.quote(data.root)} --out {out}"):
-            from pads.search import build_index
-
-            index = build_index(run, data.root, out)
-            print(f"{len(index.paths):,} images to search: pads search {out} IMAGE, or pads serve {out}")
+            write_report([run])
+            next_step = f"Next: open {page}"
+    if next_step:
+        print(next_step)
 
 
 @contextmanager
@@ -405,34 +424,40 @@ def recipes_command(options: argparse.Namespace) -> None:
 
 
 def evaluate_command(options: argparse.Namespace) -> None:
-    """Measure a trained run, or the plain features of backbone:NAME."""
-    from pads.display import print_table
-    from pads.model import evaluate_run
-    from pads.runs import RunFolder
-    from pads.runs.backbone import is_backbone
+    """Measure a trained run, or the plain features of backbone:NAME, beside what one has without it."""
+    from pads.display import print_evaluation
+    from pads.model import evaluate_rows
 
-    how = pick(options, "split", "checkpoint", "data", "data_changed")
-    if is_backbone(options.run):
-        figures = evaluate_run(options.run, **how)
-        if options.json:
-            print(json.dumps({"split": options.split, "protocol": "pretrained", **figures}, indent=2))
-        else:
-            print_table({"pretrained features": figures}, f"{options.split} split, in percent")
-        return
-    run = RunFolder.open(options.run)
     changed: list[str] = []
-    figures = evaluate_run(run, **how, note=changed.append)
+    how = pick(options, "split", "checkpoint", "data", "data_changed")
+    evaluation = evaluate_rows(options.run, **how, note=changed.append)
+    protocol, backbone = describe_run(options.run, options.checkpoint)
+    if options.json:
+        baselines = {row: figures for row, figures in evaluation.rows.items() if row != evaluation.own}
+        about = {"split": options.split, "protocol": protocol, **({"data_changed": changed[0]} if changed else {})}
+        sizes = {"images": evaluation.num_images, "classes": evaluation.num_classes}
+        beside = {"baselines": baselines, "compared": evaluation.compared}
+        print(json.dumps({**about, **sizes, **evaluation.rows[evaluation.own], **beside}, indent=2))
+        return
+    mark = ", data changed" if changed else ""
+    print_evaluation(evaluation, options.split, f"protocol: {protocol}{mark}", backbone)
+    print("\n".join(changed), end="\n" if changed else "")
+
+
+def describe_run(name: str, checkpoint: str) -> tuple[str, str]:
+    """By which protocol a network was picked, and its backbone; a run that is not finished says so."""
+    from pads.runs import RunFolder
+    from pads.runs.backbone import BACKBONE, is_backbone
+    from pads.verdict import name_backbone
+
+    if is_backbone(name):
+        return "pretrained", name.removeprefix(BACKBONE)
+    run = RunFolder.open(name)
     if not run.is_finished:
         print(f"note: {run.path} is not finished; these are the figures of what it saved so far.", file=sys.stderr)
-    is_selected = options.checkpoint == "selected" and run.selected_path.exists()
+    is_selected = checkpoint == "selected" and run.selected_path.exists()
     protocol = "last" if not is_selected else "test-selected" if run.config.data.paper_protocol else "selected"
-    if options.json:
-        marks = {"data_changed": changed[0]} if changed else {}
-        print(json.dumps({"split": options.split, "protocol": protocol, **marks, **figures}, indent=2))
-    else:
-        mark = ", data changed" if changed else ""
-        print_table({"trained": figures}, f"{options.split} split, in percent (protocol: {protocol}{mark})")
-        print("\n".join(changed), end="\n" if changed else "")
+    return protocol, name_backbone(run.config.network)
 
 
 def report_command(options: argparse.Namespace) -> None:

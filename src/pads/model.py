@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors
@@ -24,8 +26,8 @@ from pads.data.prepare import Prepared
 from pads.data.preprocessing import Preprocessing
 from pads.data.store import Source, read_stored
 from pads.errors import UserError
-from pads.evaluate import evaluate, metrics_to_report
-from pads.networks import EmbeddingNetwork, Head, check_backbone, find_num_features
+from pads.evaluate import Figures, compare_rows, evaluate, metrics_to_report, raw_pixels
+from pads.networks import EmbeddingNetwork, Head, PooledFeatures, check_backbone, find_num_features
 from pads.runs import RunFolder
 from pads.runs.backbone import BACKBONE, is_backbone
 from pads.runs.checkpoint import to_safetensors
@@ -75,7 +77,28 @@ class Model:
         return torch.cat(parts)
 
 
-def evaluate_run(
+class Evaluation(NamedTuple):
+    """A network beside what one has without it, on the same images."""
+
+    rows: dict[str, Figures]
+    """The baselines that there are, then the network itself, as `own` calls it."""
+    own: str
+    num_images: int
+    num_classes: int
+
+    @property
+    def compared(self) -> dict[str, Any]:
+        """Of `compare_rows`."""
+        return compare_rows(self.rows, self.own)
+
+
+def evaluate_run(run: RunFolder | Path | str, **options: Any) -> dict[str, float]:
+    """The figures of a trained run on one of its splits; options are those of `evaluate_rows`."""
+    evaluation = evaluate_rows(run, with_baselines=False, **options)
+    return evaluation.rows[evaluation.own]
+
+
+def evaluate_rows(
     run: RunFolder | Path | str,
     *,
     split: str = "test",
@@ -83,8 +106,9 @@ def evaluate_run(
     data: str | None = None,
     data_changed: bool = False,
     note: Callable[[str], None] | None = None,
-) -> dict[str, float]:
-    """The figures of a trained run on one of its splits: test, selection, reward or train.
+    with_baselines: bool = True,
+) -> Evaluation:
+    """Measure a trained run, and the baselines beside it, on one of its splits: test, selection, reward or train.
 
     data: where its images are now; for `backbone:NAME`, the images to measure it on, of which the same are held out to test
     on as `pads train folder` would. Images that are not those that the run began with are refused, unless `data_changed`
@@ -96,23 +120,40 @@ def evaluate_run(
     model = load(run, checkpoint=checkpoint)
     if data is not None:
         model.config = replace(model.config, data=find_data(model.config.data, data))
-    folder = run.path if isinstance(run, RunFolder) else Path(run)
+    config, folder = model.config, run.path if isinstance(run, RunFolder) else Path(run)
 
     def compare(benchmark: Benchmark, prepared: Prepared | None) -> None:
         before = read_manifest(RunFolder(folder).manifest_path)
         if before is None:  # of an earlier version, or pulled from the Hub
             return
-        now = list_data(model.config.data, benchmark, prepared, before)
+        now = list_data(config.data, benchmark, prepared, before)
         changes = check_unchanged(before, now, folder, is_known=data_changed)
         added = [f"The images are not those of the training: {changes.count()}."] if changes else []
         if note is not None and (sentence := " ".join([*before.changed, *added])):
             note(sentence)
 
-    with use_threads(model.config.threads), float32_rounding(model.config.precision):  # as in training: the same bits
-        view = getattr(load_views(model.config, pick_device("auto"), nobody, inspect=compare), split)
+    with use_threads(config.threads), float32_rounding(config.precision):  # as in training: the same bits
+        view = getattr(load_views(config, pick_device("auto"), nobody, inspect=compare), split)
         if len(view) == 0:
             raise UserError(f"the {split} split of this run is empty; take another with --split.")
-        return evaluate(model.network, view, metrics_to_report(model.config))
+        measure = partial(evaluate, images=view, metrics=metrics_to_report(config), each_query=with_baselines)
+        rows: dict[str, Figures] = {}
+        if with_baselines:
+            rows["raw pixels"] = measure(raw_pixels, num_restarts=1)
+            if not is_backbone(run) and (plain := find_plain(config)) is not None:
+                rows["pretrained features"] = measure(plain.to(view.device), num_restarts=1)
+        own = "pretrained features" if is_backbone(run) else "trained" if checkpoint == "selected" else "last"
+        rows[own] = measure(model.network)
+        return Evaluation(rows, own, len(view), len(view.labels_N.unique()))
+
+
+def find_plain(config: Config) -> PooledFeatures | None:
+    """Return the backbone that a run started from, without a head; None where it had no weights, or they are gone."""
+    if config.network.weights is None:
+        return None
+    with suppress(UserError):
+        return PooledFeatures(start_network(config), normalise=True)
+    return None
 
 
 def find_data(data: Data, place: str) -> Data:

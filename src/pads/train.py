@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ from pads.data.manifest import (
 from pads.data.prepare import Prepared
 from pads.data.roles import Views
 from pads.errors import UserError
-from pads.evaluate import evaluate, metrics_to_report, raw_pixels
+from pads.evaluate import compare_rows, evaluate, metrics_to_report, raw_pixels
 from pads.losses import value_and_share
 from pads.networks import EmbeddingNetwork, Head, PooledFeatures
 from pads.runs import RunFolder, SilentFolder, next_free
@@ -286,7 +287,7 @@ def final_figures(
     Where the backbone came with weights, its pooled features without a head are measured, too. The network, whose last
     state is in the checkpoint, is left with the weights of the selected epoch.
     """
-    names = metrics_to_report(config)
+    measure = partial(evaluate, images=views.test, metrics=metrics_to_report(config), team=team, each_query=True)
     figures: dict[str, Any] = {
         "recipe": config.recipe,
         "seed": config.seed,
@@ -297,21 +298,21 @@ def final_figures(
         "weights": network.weights_used.record() if network.weights_used else None,
         **({"data_changed": changed} if (changed := read_changed(run.manifest_path)) else {}),
         # one run of k-means: thousands of dimensions make it slow, and nobody chooses by this number
-        "test": {"raw pixels": evaluate(raw_pixels, views.test, names, team=team, num_restarts=1)},
+        "test": {"raw pixels": measure(raw_pixels, num_restarts=1)},
     }
     untrained = start_network(config, head).to(views.device)
     if network.weights_used:
         plain = PooledFeatures(untrained, normalise=True)
-        figures["test"]["pretrained features"] = evaluate(plain, views.test, names, team=team, num_restarts=1)
-    figures["test"]["untrained"] = evaluate(untrained, views.test, names, team=team)
-    figures["test"]["last"] = evaluate(network, views.test, names, team=team)
+        figures["test"]["pretrained features"] = measure(plain, num_restarts=1)
+    figures["test"]["untrained"] = measure(untrained)
+    figures["test"]["last"] = measure(network)
     if selected["step"] in (0, step):
         figures["test"]["trained"] = figures["test"]["last"]
     else:
         # into the same network: one that is not compiled would round otherwise, and differ from the test curve
         network.load_state_dict(team.lead(lambda: run.load_network("selected")))
-        figures["test"]["trained"] = evaluate(network, views.test, names, team=team)
-    return figures
+        figures["test"]["trained"] = measure(network)
+    return {**figures, "compared": compare_rows(figures["test"])}
 
 
 # -- stopping and going on ---------------------------------------------------------------------------------------------

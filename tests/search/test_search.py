@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -44,7 +45,7 @@ def test_search_prints_ranked_paths_with_distances(capsys, index, query):
     for rank, (distance, row) in enumerate(zip(distances[0], rows[0], strict=True)):
         words = lines[1 + rank].split()
         assert (words[0], words[1], words[-1]) == (str(rank + 1), f"{distance:.4f}", index.paths[row])
-        assert words[2] == ("same" if distance < index.threshold(0.5) else "other")
+        assert words[2] == index.marks(0.5).call(distance)
     assert "50 %" in lines[4] and "24 images of 4 classes" in lines[4]
 
 
@@ -83,10 +84,16 @@ def test_of_many_queries_the_unreadable_are_named_and_the_others_answered(capsys
 
 
 def test_a_precision_that_cannot_be_reached_is_said(capsys, index, query, monkeypatch):
-    monkeypatch.setattr(type(index.calibration), "point", lambda *_: None)
+    precisions = type(index.calibration).precisions
+    monkeypatch.setattr(type(index.calibration), "precisions", lambda *of: np.minimum(precisions(*of), 0.874))
+    monkeypatch.setattr(type(index.calibration), "far_point", lambda *_: None)
     _, out, _ = called(capsys, "search", index.path, query, "-k", 1)
     assert out.splitlines()[1].split() == ["1", "0.0000", "class1/3.png"]
-    assert "No distance is known to have a precision of 95 %" in out and "the best" in out
+    assert out.count("No distance promises a precision of 95 % in an index of 35 images.") == 1
+    nearer = index.calibration.distances_P[index.calibration.point(0.87, 35)]
+    assert f"of the neighbours nearer than {nearer:.4f}, about 87 % are the same item (--precision 0.87)." in out
+    _, out, _ = called(capsys, "search", index.path, query, "-k", 1, "--precision", 0.87)
+    assert out.splitlines()[1].split() == ["1", "0.0000", "same", "class1/3.png"]
 
 
 # -- contact sheets ----------------------------------------------------------------------------------------------------

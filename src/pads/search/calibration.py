@@ -9,6 +9,10 @@ Two things keep it from promising too much. Strangers are as dense as there are 
 images of the split each stranger counts s times. And there is always one more stranger than was seen, so that a handful of
 neighbours without any proves nothing: precision(t) = same(t) / (same(t) + s (strangers(t) + 1)).
 
+That an image is another item is said by a distance of its own: among the ten nearest of each query, those farther than u are
+refused, and the share of strangers among them is s strangers(u) / (s strangers(u) + same(u) + 1), with s at most 1. Of all
+pairs, nearly any are strangers, so these would say nothing. Between t and u nothing is promised.
+
 Dimensions: N images of the split, K neighbours, P points of the curve.
 """
 
@@ -30,6 +34,8 @@ from pads.runs.watch import Watch
 
 NUM_NEIGHBOURS = 100
 """Of each image; what is farther away will not be accepted at any precision worth naming."""
+NUM_SHOWN = 10
+"""Of each image, what a search shows unless told otherwise."""
 MOST_IMAGES = 5_000
 """Of an index that is calibrated by its own labels."""
 
@@ -48,6 +54,12 @@ class Calibration:
     """Neighbours of other classes below it."""
     on: str = "the run's selection split"
     """Which images these are."""
+    far_distances_P: tuple[float, ...] = ()
+    """Descending."""
+    far_strangers_P: tuple[int, ...] = ()
+    """Neighbours of other classes beyond that distance, among the ten nearest."""
+    far_same_P: tuple[int, ...] = ()
+    """Neighbours of the query's class beyond it."""
 
     def precisions(self, num_indexed: int) -> np.ndarray:
         """Precision_P in an index of that many images."""
@@ -57,6 +69,12 @@ class Calibration:
     def point(self, precision: float, num_indexed: int) -> int | None:
         """The farthest point of the curve that has the precision."""
         good = np.flatnonzero(self.precisions(num_indexed) >= precision)
+        return int(good[-1]) if len(good) else None
+
+    def far_point(self, precision: float, num_indexed: int) -> int | None:
+        """The nearest point beyond which neighbours are other items with the precision."""
+        strangers_P = min(1.0, num_indexed / self.num_images) * np.array(self.far_strangers_P, dtype=float)
+        good = np.flatnonzero(strangers_P / (strangers_P + np.array(self.far_same_P) + 1) >= precision)
         return int(good[-1]) if len(good) else None
 
 
@@ -76,9 +94,12 @@ def calibrate(embeddings_ND: Tensor, labels_N: Tensor) -> Calibration:
     )
     is_same_NK = labels_N[neighbours_NK] == labels_N[:, None]
     num_classes = len(labels_N.unique())
-    return Calibration(
-        len(labels_N), num_classes, *curve(distances_NK.flatten().cpu().numpy(), is_same_NK.flatten().cpu().numpy())
-    )
+    near = curve(distances_NK.flatten().cpu().numpy(), is_same_NK.flatten().cpu().numpy())
+    shown = distances_NK[:, :NUM_SHOWN].flatten().cpu().numpy(), is_same_NK[:, :NUM_SHOWN].flatten().cpu().numpy()
+    distances_P, strangers_P, same_P = curve(-shown[0], ~shown[1])  # the same from the other end
+    far_distances_P = tuple(-each for each in distances_P)
+    found = Calibration(len(labels_N), num_classes, *near)
+    return replace(found, far_distances_P=far_distances_P, far_strangers_P=strangers_P, far_same_P=same_P)
 
 
 def curve(distances: np.ndarray, is_same: np.ndarray) -> tuple[tuple[float, ...], tuple[int, ...], tuple[int, ...]]:

@@ -24,7 +24,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -73,12 +73,23 @@ CURVE = {
     "same_P": [is_count],
     "strangers_P": [is_count],
     "on?": str,
+    "far_distances_P?": [float],
+    "far_strangers_P?": [is_count],
+    "far_same_P?": [is_count],
 }
 
 
 def is_curve(values: Any) -> bool:
     """Tell whether this is a Calibration in JSON's words."""
-    return has_shape(values, CURVE) and len({len(values[name]) for name in CURVE if name.endswith("_P")}) == 1
+    if not has_shape(values, CURVE):
+        return False
+    near, far = ([len(values[name]) for name in values if is_column(name, start)] for start in ("", "far_"))
+    return len(near) == 3 and len(set(near)) == 1 and len(far) in (0, 3) and len(set(far)) <= 1
+
+
+def is_column(name: str, start: str) -> bool:
+    """Tell whether this names the distances or a count of one of the two curves."""
+    return name in (f"{start}distances_P", f"{start}same_P", f"{start}strangers_P")
 
 
 def make_calibration(values: Mapping[str, Any]) -> Calibration:
@@ -104,6 +115,23 @@ OURS = re.compile(r"lock|pending|(index\.json|map\.npz|(model|rows|vectors|codes
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how many images are done, and of how many."""
+
+
+class Marks(NamedTuple):
+    """The distances by which a neighbour is called the same item or another one."""
+
+    same: float | None
+    """Nearer ones are the same item; None where that cannot be promised."""
+    other: float | None
+    """Farther ones are another item; None where that cannot be promised."""
+
+    def call(self, distance: float) -> str | None:
+        """Return `same`, `unsure` or `other`; None where neither can be promised of any neighbour."""
+        if self == (None, None):
+            return None
+        if self.same is not None and distance < self.same:
+            return "same"
+        return "other" if self.other is not None and distance > self.other else "unsure"
 
 
 class Index:
@@ -178,6 +206,22 @@ class Index:
             return None
         point = self.calibration.point(precision, len(self))
         return None if point is None else self.calibration.distances_P[point]
+
+    def other_threshold(self, precision: float) -> float | None:
+        """Return the distance beyond which neighbours show another item, so that of those it refuses this share does.
+
+        It is None where no distance is known to have that precision; nearer ones down to `threshold` may be either.
+        """
+        check_precision(precision)
+        if self.calibration is None:
+            return None
+        point = self.calibration.far_point(precision, len(self))
+        same = self.threshold(precision)
+        return None if point is None else max(self.calibration.far_distances_P[point], same or 0.0)
+
+    def marks(self, precision: float) -> Marks:
+        """Return what calls neighbours the same item, another one, or neither, with this precision."""
+        return Marks(self.threshold(precision), self.other_threshold(precision))
 
     def _as_vectors(self, queries: Any) -> np.ndarray:
         if isinstance(queries, torch.Tensor):
