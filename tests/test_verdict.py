@@ -18,16 +18,16 @@ def test_a_gain_is_said_with_its_interval_and_what_it_was_measured_on():
         "Better than the pretrained features by 5.2 [1.4, 9.0] points of MAP@R, on 200 images of 20 classes."
     )
     assert (
-        spread == "200 images of 20 classes tell R@1 to ± 7.0 and MAP@R to ± 3.5 points (95 % intervals over classes)."
+        spread == "200 images of 20 classes give R@1 to ± 7.0 and MAP@R to ± 3.5 points (95 % intervals over classes)."
     )
 
 
 def test_what_is_not_resolved_is_no_gain():
     sentence, _ = judge(compared(pretrained_features=(0.012, -0.020, 0.044)))
     assert sentence.startswith(
-        "No better than the pretrained features, as far as 200 images of 20 classes tell: +1.2 [-2.0, +4.4] points of MAP@R."
+        "No better than the pretrained features, as far as 200 images of 20 classes tell: +1.2 [-2.0, +4.4] points of MAP@R;"
     )
-    assert "Try more classes" in sentence
+    assert "try more classes" in sentence
 
 
 def test_worse_is_said_in_plain_words_with_what_to_do_instead():

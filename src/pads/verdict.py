@@ -17,7 +17,7 @@ USE_AS_IS = "use those as they are, with `pads index backbone:{backbone} IMAGES 
 ADVICE = {
     "pretrained features": "try more classes, or more epochs with --set num_epochs=N",
     "raw pixels": 'try a pretrained network, with pip install "pads-dml[pretrained]"',
-    "untrained": "try more classes, or a lower rate with --set optimiser.learning_rate=RATE",
+    "untrained": "try more classes, or another network",
 }
 
 
@@ -30,12 +30,12 @@ def judge(compared: Mapping[str, Any], own: str = "trained", backbone: str = "NA
     known = [name for name in BASELINES if "map@r" in gains.get(name, {})]
     if not known:
         return []
-    beaten_by = [name for name in known[1:] if gains[name]["map@r"][0] < 0]
-    sentences = [describe_gain(name, compared, own, backbone) for name in (known[0], *beaten_by)]
-    return [*sentences, *describe_spread(compared, own)]
+    not_beaten = [name for name in known[1:] if gains[name]["map@r"][0] < 0]
+    first = describe_gain(known[0], compared, advise(known[0], own, backbone))
+    return [first, *(describe_gain(name, compared) for name in not_beaten), *describe_spread(compared, own)]
 
 
-def describe_gain(name: str, compared: Mapping[str, Any], own: str, backbone: str) -> str:
+def describe_gain(name: str, compared: Mapping[str, Any], advice: Mapping[str, str] | None = None) -> str:
     """Say whether a network is better than a baseline: yes, no, or not as far as these classes tell."""
     mean, low, high = (100 * value for value in compared["gain_over"][name]["map@r"])
     who, where = NAMES.get(name, name), count_images(compared)
@@ -43,17 +43,17 @@ def describe_gain(name: str, compared: Mapping[str, Any], own: str, backbone: st
         return f"Better than {who} by {mean:.1f} [{low:.1f}, {high:.1f}] points of MAP@R, on {where}."
     if high < 0:
         worse = f"Worse than {who} by {-mean:.1f} [{-high:.1f}, {-low:.1f}] points of MAP@R, on {where}"
-        as_is = USE_AS_IS.format(backbone=backbone) if name == "pretrained features" else advise(name, own)
-        return f"{worse}: {as_is}."
-    return (
-        f"No better than {who}, as far as {where} tell: {mean:+.1f} [{low:+.1f}, {high:+.1f}] points of MAP@R. "
-        f"{capitalise(advise(name, own))}."
-    )
+        return f"{worse}: {advice['worse']}." if advice else f"{worse}."
+    level = f"No better than {who}, as far as {where} tell: {mean:+.1f} [{low:+.1f}, {high:+.1f}] points of MAP@R"
+    return f"{level}; {advice['level']}." if advice else f"{level}."
 
 
-def advise(name: str, own: str) -> str:
-    """What may help against a baseline; what was not trained is helped by another network."""
-    return "try another network, such as backbone:timm:NAME" if own == "pretrained features" else ADVICE[name]
+def advise(name: str, own: str, backbone: str) -> dict[str, str]:
+    """What may help where a baseline is not beaten, or is better."""
+    if own == "pretrained features":  # nothing was trained
+        return dict.fromkeys(("level", "worse"), "try another network, such as backbone:timm:NAME")
+    level = ADVICE[name]
+    return {"level": level, "worse": USE_AS_IS.format(backbone=backbone) if name == "pretrained features" else level}
 
 
 def describe_spread(compared: Mapping[str, Any], own: str) -> list[str]:
@@ -63,7 +63,7 @@ def describe_spread(compared: Mapping[str, Any], own: str) -> list[str]:
         return []
     heads = {"recall@1": "R@1", "map@r": "MAP@R"}
     known = " and ".join(f"{heads[name]} to ± {100 * half:.1f}" for name, half in halves.items())
-    return [f"{capitalise(count_images(compared))} tell {known} points (95 % intervals over classes)."]
+    return [f"{count_images(compared)} give {known} points (95 % intervals over classes)."]
 
 
 def name_backbone(network: Network) -> str:
@@ -74,7 +74,3 @@ def name_backbone(network: Network) -> str:
 def count_images(compared: Mapping[str, Any]) -> str:
     images, classes = count(compared["queries"], "image", "images"), count(compared["classes"], "class", "classes")
     return f"{images} of {classes}"
-
-
-def capitalise(text: str) -> str:
-    return text[:1].upper() + text[1:]
