@@ -51,6 +51,11 @@ DATA_CHANGED = flag(
 )
 CHECKPOINT = choice("--checkpoint", ("selected", "last"), "take this network (default: selected)", default="selected")
 
+BAD_IMAGES = (
+    flag("--strict", "refuse images that cannot be read, instead of leaving them out with a list of them"),
+    flag("--skip-bad-images", "changes nothing: images that cannot be read are left out anyway"),
+)
+
 ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     "train": (
         argument("recipe", "RECIPE", "a name that `pads recipes` lists", nargs="?"),
@@ -67,7 +72,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         argument("--seed", "SEED", "seed the weights, the batches, the drawing and the policy (default: 0)", type=int),
         argument("--weights", "FILE", "start the backbone from this file, or download imagenet"),
         argument("--device", "DEVICE", "train on cpu, cuda, ... (default: auto)"),
-        flag("--skip-bad-images", "leave out images that cannot be read"),
+        *BAD_IMAGES,
         flag(
             "--paper-protocol",
             "select the epoch on the test split, as the authors did; every figure is then marked test-selected",
@@ -140,6 +145,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         flag("--rebuild", "embed everything anew, also with another model"),
         argument("--data", "DIR", "find the run's own images here, to calibrate on (default: as in training)"),
         argument("--device", "DEVICE", "embed on cpu, cuda, ... (default: auto)", default="auto"),
+        *BAD_IMAGES,
     ),
     "search": (
         argument("index", "INDEX", "what `pads index` made"),
@@ -204,7 +210,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
             type=float,
             default=Data.store_ratio,
         ),
-        flag("--skip-bad-images", "leave out images that cannot be read"),
+        *BAD_IMAGES,
     ),
     "bench": (
         argument("recipe", "RECIPE", "a recipe (default: %(default)s)", nargs="?", default="cub200-margin-udist"),
@@ -305,7 +311,7 @@ def train_command(options: argparse.Namespace) -> None:
         raise UserError("name a recipe, for example `pads train emoji-pads`; `pads recipes` lists them.")
     given = {
         "data.root": options.data,
-        "data.skip_bad_images": options.skip_bad_images or None,
+        "data.strict": options.strict or None,
         "data.paper_protocol": options.paper_protocol or None,
         "network.weights": options.weights,
         "seed": options.seed,
@@ -322,7 +328,7 @@ def train_command(options: argparse.Namespace) -> None:
 
 
 def resume_command(options: argparse.Namespace) -> None:
-    others = ("recipe", "data", "set", "run", "seed", "weights", "device", "skip_bad_images", "paper_protocol")
+    others = ("recipe", "data", "set", "run", "seed", "weights", "device", "strict", "paper_protocol")
     given = [name for name in others if getattr(options, name) is not None and getattr(options, name) is not False]
     if given:
         names = ", ".join(name if name == "recipe" else "--" + name.replace("_", "-") for name in given)
@@ -467,11 +473,12 @@ def study_command(options: argparse.Namespace) -> None:
 
 def prepare_command(options: argparse.Namespace) -> None:
     """Decode a data set once, for all runs; run it again to continue, to verify, or to bring it up to date."""
-    from pads.data.prepare import prepare, split_lists
+    from pads.data.benchmark import split_lists
+    from pads.data.prepare import prepare
     from pads.display import progress_bars
 
     with progress_bars() as show:
-        how = pick(options, "size", "ratio", "skip_bad_images")
+        how = pick(options, "size", "ratio", "strict")
         prepared = prepare(options.dataset, options.data, options.out, **how, progress=show)
     for note in prepared.benchmark.notes:
         print(note)
@@ -520,7 +527,7 @@ def index_command(options: argparse.Namespace) -> None:
     notes: list[str] = []
     try:
         with progress_bars() as show:
-            how = pick(options, "checkpoint", "rebuild", "data", "device")
+            how = pick(options, "checkpoint", "rebuild", "data", "device", "strict")
             index = build_index(options.run, options.images, options.out, **how, progress=show, note=notes.append)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("what was embedded is kept, and the same command goes on.") from None
