@@ -82,6 +82,18 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         flag("--no-report", "draw no report at the end"),
         flag("--no-index", "make no index of your own folder at the end"),
     ),
+    "check": (
+        argument("data", "DATA", "a folder with a folder per class, a CSV, a data set of Hugging Face, or a store"),
+        argument("--as", "KIND", "read it as folder, csv, hf, ... (default: by its files)", dest="kind"),
+        argument(
+            "--set",
+            "KEY=VALUE",
+            "change one setting, such as data.options.depth=2; may be repeated",
+            action="append",
+        ),
+        argument("--out", "FILE", "write all that was found here, as data.jsonl of a run has it"),
+        flag("--strict", "refuse images that cannot be read"),
+    ),
     "recipes": (argument("recipe", "RECIPE", "show this recipe's whole config", nargs="?"),),
     "evaluate": (
         RUN,
@@ -396,6 +408,13 @@ def write_settings(values: Mapping[str, Any]) -> list[str]:
     return [f"{key}={json.dumps(value)}" for key, value in values.items() if value is not None]
 
 
+def check_command(options: argparse.Namespace) -> None:
+    """Look at images before anything is trained: files that cannot be read, copies, and what each split would hold."""
+    from pads.look import check_images
+
+    check_images(options.data, **pick(options, "kind", "out", "strict"), settings=options.set or [])
+
+
 def recipes_command(options: argparse.Namespace) -> None:
     """List the recipes."""
     if options.recipe is not None:
@@ -553,6 +572,7 @@ def export_command(options: argparse.Namespace) -> None:
 COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], None], str]] = {
     "train": (train_command, "train a recipe, or resume a run"),
     "recipes": (recipes_command, "list the recipes"),
+    "check": (check_command, "look at images before anything is trained"),
     "evaluate": (evaluate_command, "measure a trained run"),
     "report": (report_command, "draw runs: one page, pictures and tables"),
     "study": (study_command, "run an experiment of the paper, with its controls"),

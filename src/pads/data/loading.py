@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,10 +15,10 @@ from pads.data.benchmark import Benchmark, ImageList, LeftOut, count, drop_files
 from pads.data.emoji import package_folder
 from pads.data.look import Looks, check_bad_images, describe_bad_images, find_copies
 from pads.data.manifest import FILES, Manifest, add_copies, base_of_data, list_data, list_looks, list_package
-from pads.data.prepare import Prepared, find_rows, read_data
+from pads.data.prepare import PIXELS, Prepared, find_rows, open_prepared, read_data, read_listing
 from pads.data.preprocessing import Preprocessing
 from pads.data.roles import Images, View, Views, all_images, assign_roles, deal_roles, drop_singletons, make_test_view
-from pads.data.store import ImageStore, decode_once, load_store, move_rows, place_store
+from pads.data.store import ImageStore, decode_once, load_store, look_at, move_rows, place_store
 from pads.errors import UserError
 from pads.runs.watch import Watch
 from pads.runtime.team import ALONE, Team
@@ -98,6 +99,23 @@ def decode_all(benchmark: Benchmark, data: Data, watch: Watch, looks: Looks | No
     return replace(
         store, pixels=store.pixels[: len(rows)], sizes_N2=store.sizes_N2[rows], labels_N=store.labels_N[rows]
     )
+
+
+def look_at_data(data: Data, progress: Callable[[int, int], None] | None = None) -> tuple[Benchmark, Manifest]:
+    """Look at all images of a data set without keeping any: what is left of it to train on, and all that was found.
+
+    progress: is told how many images are done, and of how many. Of a prepared store, what was found when it was made.
+    """
+    root = None if data.root is None else Path(data.root).expanduser()
+    if root is not None and (root / PIXELS).is_file():
+        prepared = open_prepared(root)
+        return prepared.benchmark, list_data(data, prepared.benchmark, prepared)
+    listed = read_listing(data)
+    looks = Looks.empty(count_images(listed))
+    bad = look_at(join_splits(listed), looks, progress=progress)
+    check_bad_images(bad, count_images(listed) - len(bad), data.strict)
+    used = drop_files(listed, {each.path: each.reason for each in bad})
+    return used, list_what_was_seen(data, listed, used, looks, None)
 
 
 def join_splits(benchmark: Benchmark) -> ImageList:

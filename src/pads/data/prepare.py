@@ -178,8 +178,7 @@ def read_data(data: Data, known: Manifest | None = None) -> tuple[Benchmark, Pre
         prepared = open_prepared(root)
         check_is_of(prepared, data.name, data.options, shape)
         return prepared.benchmark, prepared
-    given = {} if root is None else {"root": root}
-    benchmark = call(lookup(DATASETS, data.name, "data set"), data.options, "data.options", **given)
+    benchmark = read_listing(data)
     place = None if root is None else usual_place(data.name, root, shape)
     if root is not None and place is not None and (place / STORE).is_file():
         prepared = open_prepared(place, base_of(root))
@@ -189,6 +188,12 @@ def read_data(data: Data, known: Manifest | None = None) -> tuple[Benchmark, Pre
         note = f"{place} was made of other files or options and is not used; `pads prepare` brings it up to date."
         benchmark = replace(benchmark, notes=(*benchmark.notes, note))
     return benchmark if known is None or root is None else drop_known(benchmark, known, base_of_data(data)), None
+
+
+def read_listing(data: Data) -> Benchmark:
+    """The data set of a config as its files are, whether or not they were prepared."""
+    given = {} if data.root is None else {"root": Path(data.root).expanduser()}
+    return call(lookup(DATASETS, data.name, "data set"), data.options, "data.options", **given)
 
 
 def name_store(prepared: Prepared, listed: Benchmark, note: str) -> tuple[Benchmark, Prepared]:

@@ -53,6 +53,8 @@ TURNS = {
 STRIP = 2**22
 """Pixels of a huge picture that are converted at a time."""
 
+LOOK_SIZE, LOOK_RATIO = 64, 4 / 3
+"""What is decoded where the pixels are not kept: small, which is quick."""
 PLACES = ("auto", "gpu", "memory", "disk")
 """Where the pixels of a store may be kept."""
 PLACES_IN_WORDS = {"gpu": "on the GPU", "memory": "in memory", "disk": "on disk"}
@@ -167,15 +169,10 @@ def load_store(
 
     def load(index: int) -> LeftOut | None:
         """Fill in one image, or return why it cannot be read."""
-        path, box = images.paths[index], None if images.boxes is None else images.boxes[index]
-        if looks is not None:
-            looks.samples[index] = sample_file(path)
         try:
-            pixels_N3SL[index], sizes_N2[index] = read_stored(path, size, ratio, box)
+            pixels_N3SL[index], sizes_N2[index] = read_listed(images, index, size, ratio, looks)
         except BadImage as error:
-            return LeftOut(path, error.reason, is_bad=True)
-        if looks is not None:
-            looks.signatures.fill_in(index, cut_kept(pixels_N3SL[index], sizes_N2[index]))
+            return LeftOut(images.paths[index], error.reason, is_bad=True)
         return None
 
     reasons = []
@@ -199,6 +196,44 @@ def load_store(
         kept=kept,
         bad_images=bad_images,
     )
+
+
+def look_at(
+    images: ImageList,
+    looks: Looks,
+    *,
+    num_workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[LeftOut, ...]:
+    """Decode all images, keep nothing but what is seen of them, and return those that cannot be read."""
+
+    def read(index: int) -> LeftOut | None:
+        try:
+            read_listed(images, index, LOOK_SIZE, LOOK_RATIO, looks)
+        except BadImage as error:
+            return LeftOut(images.paths[index], error.reason, is_bad=True)
+        return None
+
+    bad = []
+    with ThreadPoolExecutor(num_workers or os.cpu_count()) as pool:
+        for done, reason in enumerate(pool.map(read, range(len(images))), start=1):
+            bad += [reason] if reason is not None else []
+            if progress is not None:
+                progress(done, len(images))
+    return tuple(bad)
+
+
+def read_listed(
+    images: ImageList, index: int, size: int, ratio: float, looks: Looks | None
+) -> tuple[np.ndarray, tuple[int, int]]:
+    """Read one image of a list as the store keeps it, and put down what is seen of it."""
+    path, box = images.paths[index], None if images.boxes is None else images.boxes[index]
+    if looks is not None:
+        looks.samples[index] = sample_file(path)
+    pixels, original = read_stored(path, size, ratio, box)
+    if looks is not None:
+        looks.signatures.fill_in(index, cut_kept(pixels, original))
+    return pixels, original
 
 
 def move_rows(array: np.ndarray, rows: np.ndarray) -> None:

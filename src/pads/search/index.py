@@ -265,7 +265,7 @@ def build_index(
             "model": made_by,
             "root": str(root),
             "num_images": len(rows),
-            "calibration": calibrate_model(model, before, tell, known_to(run)),
+            "calibration": calibrate_model(model, before, tell, read_known(run)),
         }
         write_left_out(path, left_out)
         if before is not None and rows == rows_before and needs_codes(len(rows)) == (before["codes"] is not None):
@@ -317,7 +317,7 @@ def embed_files(
         tell("embedding", num_done, len(found.images))
 
 
-def known_to(run: RunFolder | Path | str) -> Manifest | None:
+def read_known(run: RunFolder | Path | str) -> Manifest | None:
     """Return what the look of a run found, if this is a run folder."""
     folder = run if isinstance(run, RunFolder) else RunFolder(run)
     return read_data_manifest(folder.manifest_path) if folder.path.is_dir() else None
