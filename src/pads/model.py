@@ -122,8 +122,9 @@ def evaluate_rows(
         model.config = replace(model.config, data=find_data(model.config.data, data))
     config, folder = model.config, run.path if isinstance(run, RunFolder) else Path(run)
 
+    before = read_manifest(RunFolder(folder).manifest_path)
+
     def compare(benchmark: Benchmark, prepared: Prepared | None) -> None:
-        before = read_manifest(RunFolder(folder).manifest_path)
         if before is None:  # of an earlier version, or pulled from the Hub
             return
         now = list_data(config.data, benchmark, prepared, before)
@@ -133,7 +134,7 @@ def evaluate_rows(
             note(sentence)
 
     with use_threads(config.threads), float32_rounding(config.precision):  # as in training: the same bits
-        view = getattr(load_views(config, pick_device("auto"), nobody, inspect=compare), split)
+        view = getattr(load_views(config, pick_device("auto"), nobody, inspect=compare, known=before), split)
         if len(view) == 0:
             raise UserError(f"the {split} split of this run is empty; take another with --split.")
         measure = partial(evaluate, images=view, metrics=metrics_to_report(config), each_query=with_baselines)
