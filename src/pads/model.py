@@ -231,12 +231,17 @@ def load_file(path: Path, device: str = "auto") -> Model:
     return Model(network.to(pick_device(device)), Preprocessing.of(config.data, config.network), config)
 
 
+BEFORE_TRAINING = ("head", "shrinkage", "freeze")
+"""Settings of the network that its weights do not need any more."""
+
+
 def fingerprint(model: Model) -> str:
     """A digest of all that a vector depends on, apart from the image."""
     digest = hashlib.sha256()
     seen = replace(model.preprocessing, augmentation="none", flip=False, compiled=False)
-    network = replace(model.config.network, weights=None)
-    digest.update(json.dumps([asdict(seen), asdict(network), model.config.precision]).encode())
+    settings = asdict(replace(model.config.network, weights=None))
+    network = {name: value for name, value in settings.items() if name not in BEFORE_TRAINING}
+    digest.update(json.dumps([asdict(seen), network, model.config.precision]).encode())
     for name, weights in sorted(model.network.state_dict().items()):
         digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}".encode())
         digest.update(weights.cpu().contiguous().numpy().tobytes())

@@ -1,7 +1,8 @@
 """`pads export`: a folder with the network in the formats asked for, all that is needed to use it, and a model card.
 
 model.safetensors, model.onnx, model.pt2   the network, each with preprocessing and labels inside
-preprocessing.json                         what has to be done to a picture
+preprocess.py                              reads pictures for the graphs, with numpy and Pillow alone
+preprocessing.json                         what has to be done to a picture, in words
 labels.json                                the classes that the network was trained on
 export.json                                what was exported, checksums, and the difference to the original
 README.md                                  the model card
@@ -13,6 +14,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,7 @@ def export_run(
             raise
         say(f"{path / FORMATS[name].file}: differs from the original by {exported['formats'][name]['difference']:.1e}.")
     write_atomically(path / "preprocessing.json", json.dumps(preprocessing_of(model), indent=2) + "\n")
+    write_atomically(path / "preprocess.py", preprocess_for(model))
     write_atomically(path / "labels.json", json.dumps(labels, indent=2) + "\n")
     write_atomically(path / EXPORT, json.dumps(exported, indent=2) + "\n")
     card = backbone_card(str(run), model, exported) if folder is None else model_card(folder, model, exported, labels)
@@ -121,6 +124,13 @@ def write_format(model: Model, name: str, path: Path, about: dict[str, str]) -> 
         remove_file(partial)
     sha256 = hashlib.sha256(content).hexdigest()
     return {"file": format.file, "bytes": len(content), "sha256": sha256, "difference": largest}
+
+
+def preprocess_for(model: Model) -> str:
+    """Return preprocess.py with the numbers of this network."""
+    _, shorter, longer = compute_stored_shape(model.preprocessing.store_size, model.preprocessing.store_ratio)
+    text = resources.files("pads.publish").joinpath("preprocess.py").read_text(encoding="utf-8")
+    return text.replace("SHORTER, LONGER = 320, 427", f"SHORTER, LONGER = {shorter}, {longer}")
 
 
 def preprocessing_of(model: Model) -> dict[str, Any]:
