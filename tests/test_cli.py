@@ -17,7 +17,7 @@ import torch
 
 import pads
 from pads.cli import SPLITS, main, make_parser
-from pads.config import from_json, from_values, with_settings
+from pads.config import drop_auto, from_json, from_values, with_settings
 from pads.recipes import RECIPES
 
 torch.set_num_threads(1)
@@ -102,8 +102,19 @@ def test_the_version_is_the_package_version(capsys):
 
 def test_recipes_are_listed_with_a_line_each(capsys):
     lines = answer(capsys, "recipes").splitlines()
-    assert [line.split()[0] for line in lines] == list(RECIPES)
-    assert all(len(line.split()) > 3 for line in lines)
+    listed = [line.split() for line in lines if line.startswith("  ")]
+    assert sorted(words[0] for words in listed) == sorted(RECIPES)
+    assert all(len(words) > 3 for words in listed)
+
+
+def test_recipes_for_ones_own_images_are_listed_first_and_the_others_by_their_images(capsys):
+    lines = answer(capsys, "recipes").splitlines()
+    assert lines[0] == "Your own images"
+    assert lines[1].split()[0] == "folder"
+    groups = answer(capsys, "recipes").split("\n\n")
+    datasets = [{drop_auto(RECIPES[line.split()[0]]()).data.name for line in g.splitlines()[1:]} for g in groups[:-1]]
+    assert datasets[0] == {"folder", "csv", "hf"}
+    assert all(len(each) == 1 for each in datasets[1:])
 
 
 @pytest.mark.parametrize("name", RECIPES)

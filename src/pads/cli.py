@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import pads
-from pads.config import AutoConfig, Config, Data, lookup, to_dict, with_settings
+from pads.config import AutoConfig, Config, Data, drop_auto, lookup, to_dict, with_settings
 from pads.errors import UserError
 from pads.recipes import RECIPES
 
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 Argument: TypeAlias = tuple[str, dict[str, Any]]
 SPLITS = ("test", "selection", "reward", "train")
 MAPS = ("auto", "umap", "pca", "none")
+RECIPE_TITLES = {
+    "emoji": "Emoji, on a CPU in minutes",
+    "cub200": "CUB200-2011",
+    "cars196": "CARS196",
+    "sop": "Stanford Online Products",
+    "inshop": "In-Shop Clothes",
+}
 EXAMPLES = """examples:
   pads train folder --data photos/ --run runs/photos
   pads train emoji-pads --set num_epochs=20
@@ -444,8 +451,22 @@ def recipes_command(options: argparse.Namespace) -> None:
         print(json.dumps(to_dict(recipe_config(options.recipe)), indent=2))
         return
     width = max(map(len, RECIPES))
+    for title, names in group_recipes().items():
+        print(title)
+        for name in names:
+            print(f"  {name:{width}}  {(RECIPES[name].__doc__ or '').strip().splitlines()[0]}")
+        print()
+    print("`pads recipes RECIPE` shows all settings of one.")
+
+
+def group_recipes() -> dict[str, list[str]]:
+    """Return the names of the recipes by their images, those for a user's own first."""
+    titles = {"folder": "Your own images", "csv": "Your own images", "hf": "Your own images", **RECIPE_TITLES}
+    groups: dict[str, list[str]] = {title: [] for title in dict.fromkeys(titles.values())}
     for name, recipe in RECIPES.items():
-        print(f"{name:{width}}  {(recipe.__doc__ or '').strip().splitlines()[0]}")
+        data = drop_auto(recipe()).data.name
+        groups.setdefault(titles.get(data, data), []).append(name)
+    return {title: names for title, names in groups.items() if names}
 
 
 def evaluate_command(options: argparse.Namespace) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib.util
 import json
 import math
 import os
@@ -9,10 +12,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
@@ -27,7 +31,12 @@ from pads.search.index import Index, Marks
 TILE, GAP, CAPTION = 160, 12, 40
 MOST_ON_A_SHEET = 40
 """Queries."""
+FONTS = ("DejaVuSans.ttf", "NotoSans-Regular.ttf", "LiberationSans-Regular.ttf", "Arial.ttf", "Helvetica.ttc")
+DOTS = "..."
 INK, PAPER, FAINT, SAME = "#1f2328", "#ffffff", "#6e7781", "#1a7f37"
+
+
+Font: TypeAlias = ImageFont.ImageFont | ImageFont.FreeTypeFont
 
 
 @dataclass(frozen=True)
@@ -231,24 +240,52 @@ def add_tile(sheet: Image.Image, left: int, top: int, file: str, words: tuple[st
         picture = ImageOps.contain(open_picture(file, None, min_side=TILE)[0], (TILE, TILE), Image.Resampling.LANCZOS)
     except BadImage:
         picture = Image.new("RGB", (TILE, TILE), "#eaeef2")
-        ImageDraw.Draw(picture).text((10, TILE // 2 - 8), "not there any more", FAINT, ImageFont.load_default(13))
+        ImageDraw.Draw(picture).text((10, TILE // 2 - 8), "not there any more", FAINT, find_font(13))
     corner = (left + (TILE - picture.width) // 2, top + (TILE - picture.height) // 2)
     sheet.paste(picture, corner)
     if frame is not None:
         edges = (corner[0] - 4, corner[1] - 4, corner[0] + picture.width + 3, corner[1] + picture.height + 3)
         draw.rectangle(edges, outline=frame, width=4)
-    draw.text((left, top + TILE + 5), words[0], frame or INK, ImageFont.load_default(13))
-    draw.text((left, top + TILE + 21), fit_text(words[1], draw), FAINT, ImageFont.load_default(11))
+    draw.text((left, top + TILE + 5), words[0], frame or INK, find_font(13))
+    draw.text((left, top + TILE + 21), fit_text(words[1], draw), FAINT, find_font(11))
 
 
 def fit_text(text: str, draw: ImageDraw.ImageDraw) -> str:
     """The end of a path that fits below a tile: that is where the name is."""
-    text, font = one_line(text), ImageFont.load_default(11)
+    font = find_font(11)
+    text = make_legible(one_line(text), font)
     if draw.textlength(text, font) <= TILE:
         return text
-    while draw.textlength("…" + text, font) > TILE:
+    while draw.textlength(DOTS + text, font) > TILE:
         text = text[1:]
-    return "…" + text
+    return DOTS + text
+
+
+@functools.cache
+def find_font(size: int) -> Font:
+    """A font with the letters of many languages, if the system or matplotlib has one, else Pillow's own."""
+    places = [*FONTS]
+    matplotlib = importlib.util.find_spec("matplotlib")
+    if matplotlib is not None and matplotlib.origin is not None:
+        places.append(str(Path(matplotlib.origin).parent / "mpl-data" / "fonts" / "ttf" / FONTS[0]))
+    for place in places:
+        with contextlib.suppress(OSError):
+            return ImageFont.truetype(place, size)
+    return ImageFont.load_default(size)
+
+
+def make_legible(text: str, font: Font) -> str:
+    """The text without boxes: a letter that the font does not have loses its accent, or becomes a question mark."""
+    box = bytes(font.getmask("\uffff"))
+
+    def has(letter: str) -> bool:
+        return letter.isascii() or bytes(font.getmask(letter)) != box
+
+    letters = []
+    for letter in unicodedata.normalize("NFC", text):
+        base = unicodedata.normalize("NFKD", letter)[0]
+        letters.append(letter if has(letter) else base if has(base) else "?")
+    return "".join(letters)
 
 
 def temporary_sheet() -> Path:
