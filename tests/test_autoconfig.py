@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ from pads.autoconfig import (
     store_size_for,
 )
 from pads.check import check
-from pads.config import CHOSEN, PACED, AutoConfig, Config, from_json, to_json, value_of, with_settings
+from pads.config import CHOSEN, PACED, AutoConfig, Config, from_json, split_stages, to_json, value_of, with_settings
 from pads.errors import UserError
 from pads.networks import BACKBONES, backbone_of
 from pads.recipes import RECIPES
@@ -72,6 +72,8 @@ def test_the_recipes_choose_alike_but_for_their_data_set(name, sampler):
 
 
 SETTINGS = {
+    "before": {"num_epochs": 2},
+    "checkpoint_every": 4,
     "data.image_size": 48,
     "data.resize": 100,
     "data.store_size": 120,
@@ -79,8 +81,10 @@ SETTINGS = {
     "data.samples_per_class": 2,
     "data.selection_share": 0.3,
     "data.reward_share": 0.2,
+    "loss": {"name": "triplet", "options": {}},
     "network.backbone": "resnet34",
     "network.embedding_dim": 20,
+    "network.freeze": "backbone",
     "network.frozen_batch_norm": True,
     "network.head": "pca",
     "network.mean": (0.1, 0.2, 0.3),
@@ -88,6 +92,7 @@ SETTINGS = {
     "network.weights": None,
     "optimiser.learning_rate": 0.5,
     "optimiser.milestones": (2,),
+    "optimiser.weight_decay": 0.01,
     "num_epochs": 3,
     "precision": "tf32",
 }
@@ -100,7 +105,8 @@ def test_what_was_set_stays_and_is_no_choice(key):
     assert key not in config.auto
     chosen = choose_settings(config, THOUSAND)
     assert key not in [choice.key for choice in chosen]
-    assert value_of(apply_choices(config, chosen), key) == given
+    kept = value_of(apply_choices(config, chosen), key)
+    assert (asdict(kept) if key == "loss" else kept) == given
 
 
 def test_values_are_shown_as_they_are_set():
@@ -196,11 +202,47 @@ WITH_WEIGHTS = {"has_pretrained": True}
 def test_pretrained_weights_are_taken_where_they_are_installed(facts, device):
     config = filled(replace(facts, **device, **WITH_WEIGHTS))
     network = config.network
-    assert (network.backbone, network.weights, network.head) == ("efficientnet-lite0", "imagenet", "whitening")
+    assert (network.backbone, network.weights, network.head) == ("efficientnet-lite0", "imagenet", "discriminant")
     assert (network.mean, network.std) == ((127 / 255,) * 3, (128 / 255,) * 3)
-    assert network.embedding_dim == 1280 and network.frozen_batch_norm
+    assert network.embedding_dim == (512 if facts.num_images > 700 else 1280) and network.frozen_batch_norm
+    assert config.loss.name == "multi-similarity"
+    assert config.data.image_size == 224 or facts.num_stored == MANY.num_stored  # which would not fit into memory
     check(config)
+    assert from_json(to_json(config)) == config
     assert filled(replace(facts, **device, **WITH_WEIGHTS), "network.weights=none") == filled(replace(facts, **device))
+
+
+def test_on_a_cpu_the_head_comes_first_and_the_network_follows_where_there_is_time():
+    facts = replace(THOUSAND, **WITH_WEIGHTS)
+    (alone,) = split_stages(filled(replace(facts, cores=1)))
+    assert alone.network.freeze == "backbone"
+    assert 40 <= alone.num_epochs * (sum(facts.class_sizes) // 64) <= 60
+    first, second = split_stages(filled(replace(facts, cores=8)))
+    assert (first.network.freeze, second.network.freeze) == ("backbone", "none")
+    assert (first.num_epochs, first.optimiser) == (alone.num_epochs, alone.optimiser)
+    assert 30 <= second.num_epochs * (sum(facts.class_sizes) // 64) <= 130
+    assert second.optimiser.learning_rate == 1e-4
+    (on_gpu,) = split_stages(filled(replace(facts, **ON_GPU)))
+    assert on_gpu.network.freeze == "none"
+    slow = filled(replace(facts, num_stored=20_000, cores=8, free_bytes=100 * 2**30))
+    assert (slow.network.freeze, slow.before) == ("backbone", {})
+
+
+@pytest.mark.parametrize("cores", [1, 8])
+def test_what_cannot_be_frozen_is_trained_whole_and_what_was_set_decides(cores):
+    facts = replace(THOUSAND, **WITH_WEIGHTS, cores=cores)
+    with_heads = filled(facts, "distillation.name=s2sd")
+    assert (with_heads.network.freeze, with_heads.before) == ("none", {})
+    whole = filled(facts, "network.freeze=none", "before={}")
+    assert (whole.network.freeze, whole.before) == ("none", {})
+    measured = filled(facts, "num_epochs=0")
+    assert (measured.num_epochs, measured.before) == (0, {})
+    for config in (with_heads, whole, measured):
+        check(config)
+    adaptive = filled(facts, recipe="folder-pads")
+    assert (adaptive.curriculum.name, adaptive.loss.name) == ("learned", "margin")
+    assert filled(facts, "loss.name=triplet").loss.name == "triplet"
+    assert filled(facts, "loss.options.beta=1.1").loss.options == {"beta": 1.1}
 
 
 def test_weights_are_not_taken_for_a_backbone_that_they_do_not_fit():
@@ -300,8 +342,7 @@ def test_a_run_keeps_what_was_chosen_tells_it_and_goes_on_with_it(photos, tmp_pa
     assert '"auto"' not in run.config_path.read_text().replace('"device": "auto"', "").replace('"store_on": "auto"', "")
     (chosen,) = [values["choices"] for kind, values in told if kind == "chosen"]
     for key, text, _ in chosen:
-        kept = run.config.loss.options["beta"] if key == "loss.options.beta" else value_of(run.config, key)
-        assert text == show_value(kept)
+        assert text == show_value(value_of(run.config, key))
     notes = [note for kind, values in told if kind == "note" for note in values["notes"]]
     assert any("1 class with a single image" in note for note in notes)
     assert pads.resume(run).is_finished

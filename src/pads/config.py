@@ -27,6 +27,8 @@ AUTO = "auto"
 
 CHOSEN = frozenset(
     {
+        "before",
+        "checkpoint_every",
         "data.image_size",
         "data.resize",
         "data.store_size",
@@ -34,8 +36,10 @@ CHOSEN = frozenset(
         "data.samples_per_class",
         "data.selection_share",
         "data.reward_share",
+        "loss",
         "network.backbone",
         "network.embedding_dim",
+        "network.freeze",
         "network.frozen_batch_norm",
         "network.head",
         "network.mean",
@@ -43,6 +47,7 @@ CHOSEN = frozenset(
         "network.weights",
         "optimiser.learning_rate",
         "optimiser.milestones",
+        "optimiser.weight_decay",
         "num_epochs",
         "precision",
     }
@@ -130,9 +135,14 @@ class Network:
     random weights (`none`)."""
     head: str = "random"
     """Start the embedding layer from `random` numbers, or in closed form from the pooled features of the training images:
-    `plain` (as they are), `pca` (centred, leading directions), or `whitening` (divided by how they vary within a class)."""
+    `plain` (as they are), `pca` (centred, leading directions), `whitening` (divided by how they vary within a class), or
+    `discriminant` (the same, and weighed by how they vary between classes)."""
     shrinkage: float = 0.5
-    """Mix the covariance within classes with a sphere by this share, for `head=whitening`; above 0 and at most 1."""
+    """Mix the covariance within classes with a sphere by this share, for `whitening` and `discriminant`; at most 1."""
+    freeze: str = "none"
+    """Keep the `backbone` as it is and train the head alone, on features that are computed once; or `none`."""
+    crops: int = 0
+    """Compute the features of this many random crops of each training image, beside the centre, where the backbone is frozen."""
     pooling: str = "mean"
     """Pool the last feature maps by `mean`, `max`, or `mean+max` (their sum)."""
     normalise: bool = True
@@ -195,8 +205,10 @@ class Config:
     distillation: Part = Part("none")
     """Larger heads that teach the embedding in training: `none` or `s2sd`."""
     optimiser: Optimiser = Optimiser()
+    before: Mapping[str, Any] = field(default_factory=dict)
+    """Train a stage before this one, with these settings instead: {"network": {"freeze": "backbone"}, "num_epochs": 20}."""
     num_epochs: int = 150
-    """Train for this many epochs."""
+    """Train for this many epochs; 0 measures the network as it starts, and trains nothing."""
     adapt_every: int | None = 30
     """Adjust the sampling distribution after every M training steps; null for never."""
     log_every: int = 30
@@ -235,6 +247,32 @@ class AutoConfig:
     """All other settings. Those to be chosen have their defaults here, which mean nothing."""
     auto: frozenset[str]
     """The keys to be chosen, each of them in `CHOSEN`."""
+
+
+def split_stages(config: Config) -> tuple[Config, ...]:
+    """Return the config of each stage of a run: that of `before`, if there is one, and the config itself."""
+    last = dataclasses.replace(config, before={})
+    if not config.before:
+        return (last,)
+    values = to_dict(last)
+    try:
+        settings = flatten_settings(config.before)
+        for key in sorted(
+            settings, key=lambda key: not key.endswith(".name")
+        ):  # a new name drops the options of the old
+            set_value(values, key, settings[key])
+        return from_dict(values, Config), last
+    except UserError as error:
+        raise UserError(f"in `before`, the settings of the first stage: {error}") from error
+
+
+def flatten_settings(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by their full names."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        is_group = isinstance(value, Mapping) and value
+        flat |= flatten_settings(value, f"{prefix}{key}.") if is_group else {prefix + key: value}
+    return flat
 
 
 def drop_auto(config: Config | AutoConfig) -> Config:
@@ -328,7 +366,11 @@ def take_auto(values: dict[str, Any], key: str) -> bool:
 
 def value_of(config: Config, key: str) -> Any:
     """Return the setting of that full name, such as `data.image_size`."""
-    return functools.reduce(getattr, key.split("."), config)
+
+    def get(group: Any, name: str) -> Any:
+        return group[name] if isinstance(group, Mapping) else getattr(group, name)
+
+    return functools.reduce(get, key.split("."), config)
 
 
 def first_field(kind: Any) -> str:
@@ -386,9 +428,11 @@ def set_value(values: dict[str, Any], key: str, value: Any) -> None:
     *parents, last = key.split(".")
     group, free = values, False
     for depth, parent in enumerate(parents):
-        free = free or parent == "options"
+        free = free or parent in ("options", "before")
         if parent not in group and not free:
             raise unknown("key", key, all_keys(values))
+        if group.get(parent) == AUTO and parent in CHOSEN:  # one setting of a group that was to be chosen as a whole
+            group[parent] = to_dict(Config())[parent]
         group = group.setdefault(parent, {})
         if not isinstance(group, dict):
             raise UserError(f"{'.'.join(parents[: depth + 1])} is a single setting, so {key} does not exist.")

@@ -98,6 +98,8 @@ class Seen:
         self.step = step
         if kind == "start":
             self.start(step, values)
+        elif kind == "stage":
+            self.config, self.stage = values["config"], values["stage"]
         elif kind == "training":
             self.losses.append(values["loss"])
             self.drawn, self.drawn_outside = values["drawn"], values["below_share"] + values["above_share"]
@@ -111,7 +113,7 @@ class Seen:
             self.is_ended = True
 
     def start(self, step: int, values: Mapping[str, Any]) -> None:
-        self.config, self.splits = values["config"], values["splits"]
+        self.config, self.splits, self.stage = values["config"], values["splits"], values.get("stage")
         curriculum = make_curriculum(self.config)
         bins = getattr(curriculum.rule, "distribution", None)
         self.bins: BinDistribution = bins or bin_distribution()
@@ -133,6 +135,8 @@ class Seen:
     @property
     def epoch(self) -> int:
         """The epoch that is under way, from 1."""
+        if self.stage is not None:
+            return min(self.stage.locate(self.step)[0] + 1, self.config.num_epochs)
         return min(self.step * self.config.num_epochs // self.num_steps + 1, self.config.num_epochs)
 
     def headline(self) -> str:
@@ -223,8 +227,10 @@ class LiveDisplay:
         if seen.step == seen.num_steps:
             left = f"{clock(time.monotonic() - seen.started)} in all" if seen.is_ended else "measuring ..."
         steps, epochs = f"step {seen.step:,}/{seen.num_steps:,}", f"epoch {seen.epoch}/{seen.config.num_epochs}"
-        words = f"{seen.step / seen.num_steps:4.0%}  {steps}  {epochs}  {left}"
-        return bar(seen.step, seen.num_steps, words, self.width - 1)
+        if seen.stage is not None and seen.stage.num_stages > 1:
+            epochs = f"stage {seen.stage.number + 1}/{seen.stage.num_stages}  {epochs}"
+        words = f"{seen.step / max(1, seen.num_steps):4.0%}  {steps}  {epochs}  {left}"
+        return bar(seen.step, max(1, seen.num_steps), words, self.width - 1)
 
     def figures(self) -> RenderableType:
         grid = Table.grid(padding=(0, 2, 0, 0))

@@ -1,7 +1,4 @@
-"""What a network knows before the first step: its pooled features, and a head that is made from them.
-
-Dimensions: N images, F features.
-"""
+"""What a network knows before the first step: heads that are made from the pooled features of the training images."""
 
 from __future__ import annotations
 
@@ -9,44 +6,43 @@ from torch import Tensor
 
 from pads.config import Config
 from pads.data.roles import View
-from pads.evaluate import embed
-from pads.networks import EmbeddingNetwork, Head, PooledFeatures, make_head
+from pads.features import pool_features
+from pads.networks import EmbeddingNetwork, Head, make_head
 from pads.runs import RunFolder
 from pads.runtime.team import ALONE, Team
 
 
-def start_head(
+def start_heads(
     config: Config, run: RunFolder, network: EmbeddingNetwork, train: View, team: Team = ALONE
-) -> Head | None:
-    """Put the head in place that the config asks for, made from the training images alone, and return it; None if random.
+) -> dict[str, Head]:
+    """Return the heads that a run can start from by name, and put the one that the config asks for in place; {} if random.
 
-    It is made once and kept in the run folder, so that a run that goes on has the same bits.
+    They are the plain features and the chosen closed form, made from the training images alone. The run folder keeps them,
+    so that a run that goes on has the same bits.
     """
-    if config.network.head == "random":
-        return None
+    options = config.network
+    if options.head == "random":
+        return {}
     kept = team.lead(run.load_start)
     if kept is not None:
-        head = Head(*kept)
+        heads = {name: Head(*head) for name, head in kept.items()}
     else:
         features_NF, labels_N = pool_features(network, train, team)
-        options = config.network
-        head = team.lead(
-            lambda: to_float32(make_head(options.head, features_NF, labels_N, options.embedding_dim, options.shrinkage))
-        )
-        run.save_start(*head)
+        train.kept_crops.clear()  # they are not looked at again
+        heads = team.lead(lambda: make_heads(config, features_NF, labels_N))
+        run.save_start(heads)
     with run.fitting():
-        network.start_from(head)
-    return head
+        for name in (*heads, options.head):  # each must fit, and the last one stays
+            network.start_from(heads[name])
+    return heads
 
 
-def pool_features(network: EmbeddingNetwork, images: View, team: Team = ALONE) -> tuple[Tensor, Tensor]:
-    """Return the pooled features of the evaluation crops and their labels; of several processes, the first has them all."""
-    features_NF, labels_N = team.on_first(*embed(PooledFeatures(network), images.batches(team)))
-    images.kept_crops.clear()  # those of the training images are not looked at again
-    return features_NF.cpu(), labels_N.cpu()
-
-
-def to_float32(head: Head | None) -> Head:
-    """Round a head to the precision that a network has it in."""
-    assert head is not None
-    return Head(head.weight_DF.float(), head.bias_D.float())
+def make_heads(config: Config, features_NF: Tensor, labels_N: Tensor) -> dict[str, Head]:
+    """Make the heads, rounded to the precision of a network."""
+    options = config.network
+    made = {}
+    for name in dict.fromkeys(("plain", options.head)):
+        head = make_head(name, features_NF, labels_N, options.embedding_dim, options.shrinkage)
+        assert head is not None
+        made[name] = Head(head.weight_DF.float(), head.bias_D.float())
+    return made

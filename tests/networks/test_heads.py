@@ -23,7 +23,7 @@ from pads.networks.heads import covariance_within, find_leading_directions, shri
 from pads.recipes import RECIPES
 from pads.runs.checkpoint import load_state
 from pads.runs.watch import nobody
-from pads.start import start_head
+from pads.start import start_heads
 from pads.train import resume, train
 
 CLOSED_FORMS = [name for name in HEADS if name != "random"]
@@ -93,6 +93,31 @@ def test_fewer_dimensions_of_whitening_are_the_directions_in_which_the_whitened_
     np.testing.assert_allclose(ratio, ratio.mean(), rtol=1e-6)
 
 
+def test_the_discriminant_is_that_of_naive_loops_over_classes(features):
+    """Whitened by the shrunk covariance within, each direction between class means kept by its share of the variance."""
+    values, labels = features[0].double().numpy(), features[1].numpy()
+    num_images, num_features = values.shape
+    own = {label: values[labels == label].mean(0) for label in set(labels)}
+    within = sum(np.outer(row - own[label], row - own[label]) for row, label in zip(values, labels, strict=True))
+    within = within / (num_images - len(own))
+    mixed = 0.2 * within + 0.8 * np.trace(within) / num_features * np.eye(num_features)
+    roots, axes = np.linalg.eigh(mixed)
+    whiten = axes @ np.diag(roots**-0.5) @ axes.T
+    seen = (values - values.mean(0)) @ whiten
+    means = {label: seen[labels == label].mean(0) for label in own}
+    noise = sum(((row - means[label]) ** 2).sum() for row, label in zip(seen, labels, strict=True))
+    noise = noise / (num_images - len(own)) / num_features
+    between = sum(np.outer(means[label], means[label]) for label in labels) / num_images
+    sizes, directions = np.linalg.eigh(between)
+    sizes = 0.5 * sizes + 0.5 * sizes.sum() / num_features
+    whole = seen @ directions @ np.diag(np.sqrt(sizes / (sizes + noise)))
+    for dim in (10, 4):
+        naive = PCA(dim, svd_solver="full").fit_transform(whole)
+        ours = apply(make_head("discriminant", *features, dim, 0.8), features[0]).numpy()
+        ratio = np.abs(ours) / np.abs(naive)
+        np.testing.assert_allclose(ratio, ratio.mean(), rtol=1e-6)
+
+
 def test_plain_features_are_kept_as_they_are_or_as_well_as_fewer_dimensions_can(features):
     values, labels = features
     torch.testing.assert_close(apply(make_head("plain", values, labels, 10, 0.5), values), values.double())
@@ -107,7 +132,7 @@ def test_whitening_finds_what_noise_within_the_classes_hides(features):
     for name in CLOSED_FORMS:
         embeddings = F.normalize(apply(make_head(name, values, labels, 10, 0.5), values), dim=1).float()
         found[name] = compute_metrics(embeddings, labels, ("map@r",))["map@r"]
-    assert found["whitening"] > found["pca"] > found["plain"]
+    assert min(found["discriminant"], found["whitening"]) > found["pca"] > found["plain"]
 
 
 @pytest.mark.parametrize("name", CLOSED_FORMS)
@@ -198,8 +223,8 @@ def test_the_head_of_a_run_is_made_from_the_train_role_alone(photos, run):
     network = start_network(run.config).eval()
     with torch.no_grad():
         pooled = torch.cat([PooledFeatures(network)(images) for images, _ in views.train])
-    head = make_head("whitening", pooled, views.train.labels_N, 24, 0.5)
-    weight, bias = run.load_start()
+    head = make_head("whitening", pooled, views.train.labels_N, 24, run.config.network.shrinkage)
+    weight, bias = run.load_start()["whitening"]
     torch.testing.assert_close(weight, head.weight_DF.float())
     torch.testing.assert_close(bias, head.bias_D.float())
 
@@ -207,7 +232,7 @@ def test_the_head_of_a_run_is_made_from_the_train_role_alone(photos, run):
 def test_untrained_is_the_network_with_that_head(photos, run):
     views = load_views(run.config, torch.device("cpu"), nobody)
     network = start_network(run.config)
-    start_head(run.config, run, network, views.train)
+    start_heads(run.config, run, network, views.train)
     figures = evaluate(network, views.test, ("recall@1", "map@r"))
     assert {name: run.metrics["test"]["untrained"][name] for name in figures} == figures
     random = evaluate(start_network(run.config), views.test, ("map@r",))
@@ -229,7 +254,10 @@ def test_a_run_killed_before_or_after_its_first_checkpoint_ends_the_same_to_the_
 def test_a_damaged_start_is_refused_by_name_and_one_of_another_shape_too(photos, tmp_path):
     config = make_config(photos, "network.head=pca", "num_epochs=1")
     for number, spoil in enumerate(
-        (lambda run: run.start_path.write_bytes(b"x"), lambda run: run.save_start(torch.ones(3, 3), torch.ones(3)))
+        (
+            lambda run: run.start_path.write_bytes(b"x"),
+            lambda run: run.save_start({"pca": (torch.ones(3, 3), torch.ones(3))}),
+        )
     ):
         run = train(config, tmp_path / str(number))
         (run.path / "metrics.json").unlink()

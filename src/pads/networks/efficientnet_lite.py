@@ -7,14 +7,18 @@ original drops some blocks and features in training; this one drops none.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pads.config import lookup
-from pads.networks.fused import convolve_and_normalise
+from pads.networks.fused import convolve_and_normalise, is_looked_at
 from pads.networks.pooling import POOLINGS
+
+AT_ONCE = 4
+"""Images whose maps fit into the cache of a core: twice as fast as batches of 32."""
 
 
 class Stage(NamedTuple):
@@ -109,6 +113,13 @@ class EfficientNetLite0(nn.Module):
                 fan_out = module.weight[0, 0].numel() * module.out_channels // module.groups
                 nn.init.normal_(module.weight, std=(2 / fan_out) ** 0.5)
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Any:
+        """Return the features; on a CPU that only looks, a few images at a time, whose maps then stay in its cache."""
+        if not is_looked_at(images, self.training) or len(images) <= AT_ONCE:
+            return self.pool_maps(images)
+        parts = [self.pool_maps(part) for part in images.split(AT_ONCE)]
+        return torch.cat(parts) if isinstance(parts[0], Tensor) else tuple(map(torch.cat, zip(*parts, strict=True)))
+
+    def pool_maps(self, images: Tensor) -> Any:
         maps = self._blocks(rectify(images, self._conv_stem, self._bn0))
         return self.pool(rectify(maps, self._conv_head, self._bn1))

@@ -17,7 +17,7 @@ from pads.networks.weights import WeightsUsed
 
 
 class EmbeddingNetwork(nn.Module):
-    """Map images_BCHW to embeddings_BD, of unit length if `normalise`."""
+    """Map images_BCHW, or features_BF of its backbone, to embeddings_BD, of unit length if `normalise`."""
 
     weights_used: WeightsUsed | None = None
     """The file that the backbone started from."""
@@ -69,10 +69,19 @@ class EmbeddingNetwork(nn.Module):
         return embeddings_BD
 
     def pool_features(self, images_BCHW: Tensor) -> Any:
-        """Return the pooled features of the backbone, in its own precision; with mean plus maximum if it gives both."""
+        """Return the pooled features of the backbone, in its own precision; with mean plus maximum if it gives both.
+
+        Features_BF in place of images are these features already.
+        """
+        if images_BCHW.ndim == 2:
+            return images_BCHW
         kind = images_BCHW.device.type
         with torch.autocast(kind, torch.bfloat16, cache_enabled=False) if self.in_bfloat16 else nullcontext():
             return self.backbone(images_BCHW)
+
+    def freeze_backbone(self) -> None:
+        """Let the head learn alone."""
+        self.backbone.requires_grad_(False)
 
     def start_from(self, head: Head) -> None:
         """Put this head in place of the random one."""

@@ -49,14 +49,33 @@ def whiten_within_classes(features_NF: Tensor, labels_N: Tensor, dim: int, shrin
     """Centre the features, divide by how they vary within a class, and keep the directions that then vary most.
 
     The covariance within classes is shrunk towards a sphere of the same size: few images say little about many features.
-    The whole is scaled so that its rows have unit length on average, as those of a rotation: a learning rate then means
-    the same for every start.
     """
     mean_F, covariance_FF = measure_spread(features_NF)
-    values_F, vectors_FF = torch.linalg.eigh(shrink(covariance_within(features_NF, labels_N), shrinkage))
-    whiten_FF = (vectors_FF * values_F.rsqrt()) @ vectors_FF.T
-    weight_DF = find_leading_directions(whiten_FF @ covariance_FF @ whiten_FF, dim) @ whiten_FF
-    weight_DF = weight_DF / weight_DF.square().sum(1).mean().sqrt()
+    whiten_FF = invert_root(shrink(covariance_within(features_NF, labels_N), shrinkage))
+    weight_DF = scale_rows(find_leading_directions(whiten_FF @ covariance_FF @ whiten_FF, dim) @ whiten_FF)
+    return Head(weight_DF, -weight_DF @ mean_F)
+
+
+def discriminate_classes(features_NF: Tensor, labels_N: Tensor, dim: int, shrinkage: float) -> Head:
+    """Whiten within classes, then keep each direction by the share of its variance that lies between classes.
+
+    It is a discriminant analysis that also serves classes it has not seen: the variances between classes are shrunk, too
+    (half of each, and half of their mean), so that directions in which the training classes do not differ still count a
+    little. The leading directions of what results are kept.
+    """
+    features_NF = features_NF.double()
+    mean_F, covariance_FF = measure_spread(features_NF)
+    within_FF, degrees = covariance_within(features_NF, labels_N), count_degrees(labels_N)
+    whiten_FF = invert_root(shrink(within_FF * (len(features_NF) / degrees), shrinkage))
+    variance = (whiten_FF @ within_FF @ whiten_FF).trace() * (len(features_NF) / degrees) / len(mean_F)
+    between_FF = whiten_FF @ (covariance_FF - within_FF) @ whiten_FF
+    between_F, vectors_FF = torch.linalg.eigh((between_FF + between_FF.T) / 2)
+    between_F = (between_F.clamp(min=0) + between_F.clamp(min=0).mean()) / 2
+    # classes that do not differ at all say nothing about directions
+    kept_F = (between_F / (between_F + variance)).sqrt() if between_F.sum() > 0 else torch.ones_like(between_F)
+    map_FF = whiten_FF @ (vectors_FF * kept_F) @ vectors_FF.T
+    weight_DF = find_leading_directions(map_FF.T @ covariance_FF @ map_FF, dim) @ map_FF.T
+    weight_DF = scale_rows(weight_DF)
     return Head(weight_DF, -weight_DF @ mean_F)
 
 
@@ -65,6 +84,7 @@ HEADS: dict[str, Callable[[Tensor, Tensor, int, float], Head | None]] = {
     "plain": keep_features,
     "pca": centre_and_rotate,
     "whitening": whiten_within_classes,
+    "discriminant": discriminate_classes,
 }
 """Look up a start of the head by name: `--set network.head=whitening`."""
 
@@ -114,6 +134,22 @@ def shrink(covariance_FF: Tensor, shrinkage: float) -> Tensor:
     if variance <= 0:
         return sphere_FF
     return (1 - shrinkage) * covariance_FF + shrinkage * variance * sphere_FF
+
+
+def count_degrees(labels_N: Tensor) -> int:
+    """Return the degrees of freedom within classes: images less classes."""
+    return max(1, len(labels_N) - len(labels_N.unique()))
+
+
+def invert_root(covariance_FF: Tensor) -> Tensor:
+    """Return the symmetric inverse root of a covariance."""
+    values_F, vectors_FF = torch.linalg.eigh(covariance_FF)
+    return (vectors_FF * values_F.rsqrt()) @ vectors_FF.T
+
+
+def scale_rows(weight_DF: Tensor) -> Tensor:
+    """Give the rows unit length on average, as those of a rotation have: a learning rate then means the same for every start."""
+    return weight_DF / weight_DF.square().sum(1).mean().sqrt()
 
 
 def find_leading_directions(covariance_FF: Tensor, dim: int) -> Tensor:

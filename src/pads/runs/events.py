@@ -11,7 +11,8 @@ from pads.runtime.reading import has_shape, is_count, is_positive, read_json_lin
 EVENT = {
     "event": str,
     "step": is_count,
-    "epoch?": is_positive,
+    "stage?": is_count,
+    "epoch?": is_count,
     "distribution?": [float],
     "drawn?": [float],
     "policy_entropies?": [float],
@@ -37,9 +38,9 @@ ESTIMATES = {"recall@1?": is_estimate, "map@r?": is_estimate}
 MEASURED = {
     "recipe": str,
     "seed": is_count,
-    "steps": is_positive,
+    "steps": is_count,
     "protocol": lambda value: value in ("selected", "test-selected", "last"),
-    "selection": (None, {"step": is_positive, "epoch": is_positive}),
+    "selection": (None, {"step": is_count, "epoch": is_count}),
     "splits": {"test": dict, str: {"images": is_count, "classes": is_count}},
     "test": FIGURES,
     "weights?": (None, dict),

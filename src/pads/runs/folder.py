@@ -7,7 +7,8 @@ events.jsonl        one JSON per event, deterministic: a resumed run has the sam
 timing.jsonl        seconds and images per second, which are not
 test_curve.jsonl    the test split over training, if asked for; nothing in training reads it
 checkpoints/        step-000123.safetensors: everything a resumed run needs
-start.safetensors   the head as it was made from the training images, where the config asks for that
+start.safetensors   the heads that were made from the training images, where the config asks for one
+features.safetensors  the features of all images, where the backbone is frozen
 selected.safetensors  the network at the epoch that the selection split picked
 metrics.json        the final figures; it exists when the run is finished
 """
@@ -19,7 +20,7 @@ import json
 import platform
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -47,20 +48,22 @@ from pads.runtime.files import (
     sync_lines,
     write_atomically,
 )
-from pads.runtime.reading import is_count, is_positive, read_json
+from pads.runtime.reading import is_count, read_json
 from pads.runtime.team import num_processes
 
 KEPT_CHECKPOINTS = 2
-CHECKPOINT = {"network?": dict, "curriculum?": dict, "selected?": {"step": is_count, "epoch?": is_positive}}
+CHECKPOINT = {"network?": dict, "curriculum?": dict, "selected?": {"step": is_count, "epoch?": is_count}}
 TO_RESUME = {
     **dict.fromkeys(("network", "loss", "optimiser", "curriculum", "drawn"), dict),
-    "selected": {"step": is_count, "epoch?": is_positive},
-    "step": is_positive,
+    "selected": {"step": is_count, "epoch?": is_count},
+    "step": is_count,
+    "stage?": is_count,
     "lengths": {str: is_count},
     "generator": torch.Tensor,
 }
 SELECTED = {"network": dict}
-START = {"weight": torch.Tensor, "bias": torch.Tensor}
+START = {str: [torch.Tensor]}
+FEATURES = dict.fromkeys(("train", "reward", "selection", "test"), torch.Tensor)
 
 
 class RunFolder:
@@ -163,8 +166,13 @@ class RunFolder:
 
     @property
     def start_path(self) -> Path:
-        """Return the path of the head that was made from the training images."""
+        """Return the path of the heads that were made from the training images."""
         return self.path / "start.safetensors"
+
+    @property
+    def features_path(self) -> Path:
+        """Return the path of the features that a frozen backbone gave."""
+        return self.path / "features.safetensors"
 
     @property
     def metrics(self) -> dict[str, Any] | None:
@@ -269,22 +277,36 @@ class RunFolder:
     def check_selected(self, checkpoint: Mapping[str, Any] | None) -> None:
         """Refuse a run that has selected an epoch and lost its network: the last one would pass for it."""
         selected = (checkpoint or {}).get("selected") or (self.metrics or {}).get("selection") or {}
-        if selected.get("step") and not self.selected_path.exists():
+        if "epoch" in selected and not self.selected_path.exists():
             raise UserError(
                 f"{self.selected_path} is missing, which holds the network of the selected epoch {selected['epoch']}: put it "
                 "back, or train anew; the last epoch is still there for `pads evaluate --checkpoint last`."
             )
 
-    def save_start(self, weight_DF: torch.Tensor, bias_D: torch.Tensor) -> None:
-        """Write the head that was made from the training images: a run that goes on need not make it anew."""
-        save_state(self.start_path, {"weight": weight_DF, "bias": bias_D}, again=RESUME)
+    def save_start(self, heads: Mapping[str, Sequence[torch.Tensor]]) -> None:
+        """Write weight and bias of the heads that were made from the training images: they need not be made anew."""
+        save_state(self.start_path, heads, again=RESUME)
 
-    def load_start(self) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Load weight and bias of the head that was made from the training images; None before that."""
-        if not self.start_path.exists():
-            return None
-        state = load_state(self.start_path, START)
-        return state["weight"], state["bias"]
+    def load_start(self) -> dict[str, list[torch.Tensor]] | None:
+        """Load the heads that were made from the training images by name; None before that."""
+        return load_state(self.start_path, START) if self.start_path.exists() else None
+
+    def save_features(self, features: Mapping[str, torch.Tensor]) -> None:
+        """Write the features of all images by role: a frozen backbone need not compute them anew."""
+        save_state(self.features_path, features, again=RESUME)
+
+    def load_features(self) -> dict[str, torch.Tensor] | None:
+        """Load the features of all images by role; None before they were computed."""
+        return load_state(self.features_path, FEATURES) if self.features_path.exists() else None
+
+    def drop_features(self) -> None:
+        """Remove the features: they are of no use once the backbone learns, or after the images changed."""
+        remove_file(self.features_path)
+
+    def find_stage(self) -> int:
+        """Return the number of the stage that the newest checkpoint is in."""
+        checkpoint = self.load_to_resume()
+        return int((checkpoint or {}).get("stage", 0))
 
     def save_selected(self, network: Mapping[str, Any], **about: Any) -> None:
         """Write the network of the epoch that the selection split picked."""
@@ -339,7 +361,13 @@ class SilentFolder(RunFolder):
     def save_checkpoint(self, step: int, state: Mapping[str, Any]) -> None:
         pass
 
-    def save_start(self, weight_DF: torch.Tensor, bias_D: torch.Tensor) -> None:
+    def save_start(self, heads: Mapping[str, Sequence[torch.Tensor]]) -> None:
+        pass
+
+    def save_features(self, features: Mapping[str, torch.Tensor]) -> None:
+        pass
+
+    def drop_features(self) -> None:
         pass
 
     def save_selected(self, network: Mapping[str, Any], **about: Any) -> None:

@@ -31,7 +31,7 @@ from pads.errors import UserError, missing_extra
 from pads.runs import RunFolder
 from pads.runs.watch import Watch
 from pads.runtime.files import remove_folder
-from pads.train import fit
+from pads.train import fit_stages
 
 Tell = Callable[["Job", str, int, Mapping[str, Any]], None]
 """Called with a run and what `pads.runs.watch.Watch` is called with."""
@@ -109,7 +109,7 @@ def execute(job: Job, watch: Watch) -> float | None:
         if folder.is_finished:
             return None
         try:
-            fit(config, folder, views, watch)
+            fit_stages(config, folder, views, watch)
         except Exception:
             folder.remove_if_unused()  # a start that failed leaves nothing in the way of the next
             raise
