@@ -194,6 +194,24 @@ def test_resuming_a_finished_run_shows_its_figures_and_changes_nothing(capsys, f
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
 
 
+def test_resuming_with_another_number_of_threads_is_said(capsys, photos, tmp_path):
+    run = tmp_path / "run"
+    auto = ["--set", "num_epochs=1", "--set", "threads=null"]
+    answer(capsys, "train", "folder", "--data", photos, "--run", run, *SETTINGS, *auto)
+    (run / "metrics.json").unlink()
+    assert "threads" not in answer(capsys, "train", "--resume", run, "--no-report", "--no-index")
+    environment = json.loads((run / "environment.json").read_text())
+    (run / "environment.json").write_text(json.dumps({**environment, "threads": 7}))
+    (run / "metrics.json").unlink()
+    out = answer(capsys, "train", "--resume", run, "--no-report", "--no-index")
+    assert f"The run began with 7 threads and goes on with {torch.get_num_threads()}" in out
+    assert "OMP_NUM_THREADS=7" in out
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, "threads": 1}))
+    (run / "metrics.json").unlink()
+    assert "The run began" not in answer(capsys, "train", "--resume", run, "--no-report", "--no-index")
+
+
 def stop_here(*_, **__):
     raise SystemExit(9)  # as if killed: nothing after it runs
 

@@ -51,6 +51,7 @@ from pads.features import freeze_views
 from pads.losses import value_and_share
 from pads.networks import EmbeddingNetwork, Head, PooledFeatures
 from pads.runs import RunFolder, SilentFolder, next_free
+from pads.runs.folder import note_threads
 from pads.runs.watch import Watch, nobody
 from pads.runtime.graphs import CapturedStep
 from pads.runtime.precision import float32_rounding, use_threads
@@ -113,6 +114,7 @@ def resume(run: RunFolder | Path | str, *, watch: Watch | None = None, data_chan
                 if team.leads and known is not None:
                     changed.extend(find_known_changes(folder, config, benchmark, prepared, known, data_changed))
 
+            watch("note", 0, {"notes": note_threads(folder, config)})
             views = load_views(config, pick_device(config.device, team), watch, team, compare, known)
             return fit_stages(config, folder, views, watch, team, *changed)
 

@@ -108,6 +108,25 @@ def test_a_contact_sheet_has_a_tile_for_the_query_and_each_neighbour(capsys, ind
         assert sheet.height == 2 * (height + search_module.GAP) + search_module.GAP
 
 
+def boxes_of(text, font):
+    """How many letters the font draws as the box that stands for a letter it has not."""
+    return sum(bytes(font.getmask(letter)) == bytes(font.getmask("\uffff")) for letter in text if letter != " ")
+
+
+@pytest.mark.parametrize("fonts", [search_module.FONTS, ("nowhere.ttf",)])
+def test_names_with_accents_are_drawn_without_boxes(monkeypatch, fonts):
+    monkeypatch.setattr(search_module, "FONTS", fonts)
+    search_module.find_font.cache_clear()
+    font = search_module.find_font(11)
+    for name in ("café/crème brûlée.jpg", "Žluťoučký kůň", "mug-ß-Ø.png", "猫.jpg", "cafe\u0301.jpg", "日本語"):
+        made = search_module.make_legible(name, font)
+        assert boxes_of(made, font) == 0, (name, made)
+    assert search_module.make_legible("plain name_1.jpg", font) == "plain name_1.jpg"
+    if "nowhere.ttf" not in fonts and boxes_of("é", font) == 0:
+        assert search_module.make_legible("cafe\u0301", font) == "café"
+    search_module.find_font.cache_clear()
+
+
 def test_show_opens_the_sheet_where_there_is_a_display(capsys, index, query, monkeypatch, tmp_path):
     opened = []
     monkeypatch.setattr(search_module.subprocess, "Popen", lambda command, **_: opened.append(command))

@@ -60,7 +60,7 @@ def page_of(
         "missing": "".join(f'<p class="missing">{escape(sentence)}</p>' for sentence in missing),
         "headlines": "".join(map(headline_html, headlines)),
         "search": search_html(groups[0].runs[0]),
-        "left_out": "".join(map(left_out_html, groups)),
+        "left_out": "".join(map(list_left_out, groups)),
         "files": escape(f"Beside this page: {', '.join(files)}.") if files else "",
         "settings": "".join(map(settings_html, groups)),
         "version": escape(pads.__version__),
@@ -112,7 +112,7 @@ def search_html(run: RunFolder) -> str:
     return f'<p class="search">Search these images: <code>pads serve {escape(shlex.quote(str(index)))}</code></p>'
 
 
-def left_out_html(group: Group) -> str:
+def list_left_out(group: Group) -> str:
     """List the files that a run did not use, and why; of very many, the first."""
     run = group.runs[0]
     try:

@@ -48,7 +48,7 @@ from pads.runtime.files import (
     sync_lines,
     write_atomically,
 )
-from pads.runtime.reading import is_count, read_json
+from pads.runtime.reading import is_count, is_positive, read_json
 from pads.runtime.team import num_processes
 
 KEPT_CHECKPOINTS = 2
@@ -397,6 +397,19 @@ def next_free(parent: Path | str, name: str) -> Path:
 
 def as_json(value: Any) -> str:
     return json.dumps(value, indent=2) + "\n"
+
+
+def note_threads(run: RunFolder, config: Config) -> tuple[str, ...]:
+    """Say that a run goes on with another number of threads than it began with, where its config does not fix it."""
+    before, now = None, torch.get_num_threads()
+    with contextlib.suppress(UserError, FileNotFoundError):  # of an earlier version, or damaged: nothing depends on it
+        before = read_json(run.path / "environment.json", {"threads": is_positive}, "")["threads"]
+    if config.threads is not None or before in (None, now):
+        return ()
+    return (
+        f"The run began with {before} threads and goes on with {now}, so its figures will not be the same to the last bit: "
+        f"OMP_NUM_THREADS={before} keeps them so.",
+    )
 
 
 def environment() -> dict[str, Any]:
