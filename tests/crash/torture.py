@@ -13,7 +13,6 @@ import json
 import math
 import os
 import platform
-import random
 import signal
 import subprocess
 import sys
@@ -27,8 +26,6 @@ from crash.harm import ENDS, Machine, Tally, torture
 from crash.trial import as_record
 
 PARTS = ("crash", "chains", "fuzz", "load")
-SLOW = "study"
-"""Of its many changes one in a few is tried in each way, another one each time."""
 SHARES = {"csv": 20, "image": 15, "weights": 15, "http": 10, "lists": 10, "index": 6, "store": 6, "config": 4, "set": 4}
 """Of the time for fuzzing; what is not named has 1."""
 
@@ -38,7 +35,10 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", default=PARTS, help="crash, chains, fuzz, load (default: all)")
     parser.add_argument("--minutes", type=float, default=10, help="for each part that has no end (default: 10)")
     parser.add_argument("--seed", type=int, default=None, help="of what is drawn by chance (default: the time)")
-    parser.add_argument("--faults", nargs="+", choices=FAULTS, default=FAULTS, help="of crash (default: all)")
+    parser.add_argument(
+        "--faults", nargs="+", choices=FAULTS, default=FAULTS, help="of crash and chains (default: all)"
+    )
+    parser.add_argument("--commands", nargs="+", default=None, help="of crash and chains (default: all)")
     parser.add_argument("--out", type=Path, default=Path("results/torture"))
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
@@ -50,7 +50,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="torture-", dir=memory_disk()) as place:
             start = time.monotonic()
             do = {"crash": do_crash, "chains": do_chains, "fuzz": do_fuzz, "load": do_load}[part]
-            more = {"faults": tuple(options.faults)} if part == "crash" else {}
+            is_crash = part in ("crash", "chains")
+            more = {"faults": tuple(options.faults), "names": options.commands} if is_crash else {}
             record = do(Path(place), options.minutes, seed, **more)
         record = {**about(part, seed, time.monotonic() - start), **record}
         is_bad = is_bad or bool(record["problems"])
@@ -81,28 +82,31 @@ def about(part: str, seed: int, seconds: float) -> dict[str, Any]:
 # -- crash -------------------------------------------------------------------------------------------------------------
 
 
-def do_crash(place: Path, minutes: float, seed: int, faults: tuple[str, ...]) -> dict[str, Any]:
-    """Every point of every command. Stopped early, it tells of what it did."""
+def do_crash(
+    place: Path, minutes: float, seed: int, faults: tuple[str, ...] = FAULTS, names: list[str] | None = None
+) -> dict[str, Any]:
+    """Each fault at every change of every command; this takes as long as it takes."""
     machine, tally = Machine(place), Tally()
-    names = [name for name in machine.commands if name != SLOW]
     with contextlib.suppress(KeyboardInterrupt):
         for fault in faults:
-            for name in names:
+            for name in names or machine.commands:
                 torture(machine, machine.all_trials(name, (fault,)), tally, math.inf, say)
-                say(f"{fault} at {tally.points.get(name, 0)} changes of {name}")
-        sampled = list(machine.all_trials(SLOW, faults))
-        random.Random(seed).shuffle(sampled)
-        torture(machine, iter(sampled), tally, time.monotonic() + 60 * minutes, say)
+                say(f"{fault} at {tally.trials[name, fault]} of {len(machine.logs[name])} changes of {name}")
     return crash_record(tally)
 
 
-def do_chains(place: Path, minutes: float, seed: int) -> dict[str, Any]:
-    """Commands that are ended several times in a row."""
+def do_chains(
+    place: Path, minutes: float, seed: int, faults: tuple[str, ...] = FAULTS, names: list[str] | None = None
+) -> dict[str, Any]:
+    """Commands that are ended several times in a row, every other one by kills alone."""
     machine, tally = Machine(place), Tally()
-    names = [name for name in machine.commands if name != SLOW]
+    names = names or list(machine.commands)
+    ends = tuple(fault for fault in faults if fault in ENDS) or ENDS
     with contextlib.suppress(KeyboardInterrupt):
-        for name in names:
-            torture(machine, machine.chains(name, seed), tally, time.monotonic() + 60 * minutes / len(names), say)
+        for number, name in enumerate(names):
+            for kind in (ends, ("kill",)):
+                until = time.monotonic() + 60 * minutes / len(names) / 2
+                torture(machine, machine.chains(name, seed + number, kind), tally, until, say)
             say(f"{name}: ended {sum(tally.faults.values()):,} times so far")
     return crash_record(tally)
 
@@ -114,6 +118,7 @@ def crash_record(tally: Tally) -> dict[str, Any]:
         "power cuts": sum(count for (_, fault), count in tally.faults.items() if fault in ENDS and fault != "kill"),
         "errors": sum(count for (_, fault), count in tally.faults.items() if fault not in ENDS),
         "changes": tally.points,
+        "points": {name: {f: tally.trials[name, f] for f in FAULTS if tally.trials[name, f]} for name in tally.points},
         "faults": {
             name: {fault: tally.faults[name, fault] for fault in FAULTS if tally.faults[name, fault]}
             for name in tally.points

@@ -74,6 +74,7 @@ class Schedule(Protocol):
 
 # -- one run ------------------------------------------------------------------------------------------------------------
 
+
 class Loaded(NamedTuple):
     """The images of a data set, decoded, and which they were at that time."""
 
