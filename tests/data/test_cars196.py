@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -50,14 +49,6 @@ def test_annotated_files_that_are_missing_are_noted(annotated: Path) -> None:
     benchmark = read(annotated, SMALL)
     assert len(benchmark.train) == 3
     assert benchmark.notes[0].startswith("1 image is missing in this copy of CARS196")
-
-
-def test_without_scipy_the_annotations_are_answered_with_what_to_install(
-    annotated: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "scipy.io", None)
-    with pytest.raises(UserError, match="pip install scipy"):
-        read(annotated, SMALL)
 
 
 def test_class_folders_are_merged_and_taken_by_name(save_image: Save, tmp_path: Path) -> None:
