@@ -55,7 +55,7 @@ class Ended(NamedTuple):
 
 def pads(*arguments: object, cwd: Path | None = None, seconds: int = SECONDS) -> Ended:
     """The command line in a forked child."""
-    said = [tempfile.TemporaryFile("w+") for _ in range(2)]
+    said = [tempfile.TemporaryFile("w+") for _ in range(2)]  # noqa: SIM115
     sys.stdout.flush()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -268,7 +268,7 @@ def attack_server(at: Place) -> Answer:
     rows.sort()
     row = next(number for number, each in enumerate(rows) if each[0] == str(secret)[1:])
     (stranger / manifest["files"]["rows"]).write_text(json.dumps(rows))
-    (stranger / "index.json").write_text(json.dumps({**manifest, "root": "/", "checksums": {}}))
+    (stranger / "index.json").write_text(json.dumps({**manifest, "root": "/", "checksums": {}, "sha256": None}))
     wrong = []
     with serving(stranger) as port:
         if "200" in ask(port, f"/api/image/{row}"):

@@ -465,6 +465,7 @@ def index_kind(place: Path, run: Path, photos: Path) -> Kind:
     folder = place / "index"
     pads.build_index(run, photos, folder, device="cpu")
     manifest = json.loads((folder / "index.json").read_text())
+    manifest.pop("sha256")
     manifest.pop("checksums", None)  # as of a version that had none: else nothing would come further than these
     (folder / "index.json").write_text(json.dumps(manifest))
     model, rows, vectors = (manifest["files"][kind] for kind in ("model", "rows", "vectors"))

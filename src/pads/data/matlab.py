@@ -59,7 +59,7 @@ def split_elements(data: memoryview, order: str) -> Iterator[Element]:
             kind, length, start, step = kind & 0xFFFF, kind >> 16, at + 4, 8
         else:
             start, step = at + 8, 8 + (length if kind == COMPRESSED else -(-length // 8) * 8)
-        if length > 4 and step == 8 and kind != COMPRESSED or start + length > len(data):
+        if (length > 4 and step == 8 and kind != COMPRESSED) or start + length > len(data):
             raise ValueError("an element is longer than what it is in")
         yield Element(kind, data[start : start + length])
         at += step

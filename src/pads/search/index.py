@@ -53,6 +53,7 @@ from pads.runtime.reading import (
     is_count,
     is_file_name,
     is_positive,
+    open_regular,
     read_array,
     read_json,
 )
@@ -89,6 +90,7 @@ CONTENTS = {
     "codes": (None, {"num_probes": is_positive, "recall": float}),
     "files": {"model": is_file_name, "rows": is_file_name, "vectors": is_file_name, "codes?": is_file_name},
     "checksums?": {str: str},
+    "sha256?": (str, None),
 }
 """Of index.json."""
 PENDING_CHUNK = {"model": str, "rows": list, "vectors": torch.Tensor}
@@ -392,7 +394,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} {what}. `pads index RUN IMAGES --out {path}` makes one.")
     if read_json(path / MANIFEST, {"format": int}, REBUILD)["format"] != FORMAT:
         raise UserError(f"{path} was made by another version of pads: {REBUILD}")
-    return read_json(path / MANIFEST, CONTENTS, REBUILD)
+    manifest: dict[str, Any] = read_json(path / MANIFEST, CONTENTS, REBUILD)
+    if manifest.pop("sha256", None) not in (None, digest_manifest(manifest)):  # the first versions had none
+        raise describe_damage(path / MANIFEST, Misfit("its checksum does not fit"), REBUILD)
+    return manifest
 
 
 def read_rows(path: Path, manifest: Mapping[str, Any]) -> list[Row]:
@@ -480,7 +485,7 @@ def write_index(
 
 
 def checksum_of(path: Path) -> str:
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -488,13 +493,25 @@ def check_files(path: Path, manifest: Mapping[str, Any]) -> None:
     """Refuse an index with a file that is not as it was written: a flipped bit would be another neighbour."""
     for kind, expected in manifest.get("checksums", {}).items():
         file = path / manifest["files"].get(kind, MANIFEST)
-        if checksum_of(file) != expected:
-            raise describe_damage(file, Misfit("its checksum does not fit"), REBUILD)
+        try:
+            if checksum_of(file) != expected:
+                raise Misfit("its checksum does not fit")
+        except FileNotFoundError:
+            raise
+        except (OSError, Misfit) as error:
+            raise describe_damage(file, error, REBUILD) from error
+
+
+def digest_manifest(manifest: Mapping[str, Any]) -> str:
+    """Return a checksum of what index.json says: a digit that flips in the calibration would be another threshold."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
     """From here on the index is what the manifest says; files of an index that it does not name go."""
-    write_atomically(path / MANIFEST, json.dumps(manifest, indent=2) + "\n")
+    manifest = json.loads(json.dumps(manifest))  # as it is read back
+    content = {**manifest, "sha256": digest_manifest(manifest)}
+    write_atomically(path / MANIFEST, json.dumps(content, indent=2) + "\n")
     for each in path.iterdir():
         if each.name == PENDING:
             remove_folder(each)

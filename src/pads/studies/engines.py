@@ -34,7 +34,7 @@ from pads.data.roles import Images, deal_roles
 from pads.errors import UserError, missing_extra
 from pads.runs import RunFolder
 from pads.runs.watch import Watch
-from pads.runtime.files import remove_folder
+from pads.runtime.files import make_inner_folder, remove_folder
 from pads.train import fit, with_full_paths
 
 Tell = Callable[["Job", str, int, Mapping[str, Any]], None]
@@ -152,6 +152,7 @@ def execute(job: Job, watch: Watch) -> float | None:
     check_same_images(job, loaded)
     views = deal_roles(config, loaded.images, watch)
     if not is_begun:
+        make_inner_folder(job.path.parent)
         remove_folder(job.path)  # what was killed before it had a config has nothing to lose
     started = time.perf_counter()
     create = functools.partial(RunFolder.create, job.path, config, format_manifest(loaded.manifest))
