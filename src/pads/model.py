@@ -137,7 +137,15 @@ def load_file(path: Path, device: str = "auto") -> Model:
         network.load_state_dict(state)
     except (UserError, FileNotFoundError):
         raise
-    except (OSError, LookupError, RuntimeError, TypeError, ValueError, AttributeError, safetensors.SafetensorError) as error:
+    except (
+        OSError,
+        LookupError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        safetensors.SafetensorError,
+    ) as error:
         raise UserError(
             f"{path} is not a whole model of pads: give a run folder, or what `pads export` made."
         ) from error

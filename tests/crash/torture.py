@@ -26,7 +26,18 @@ from crash.harm import ENDS, Machine, Tally, torture
 from crash.trial import as_record
 
 PARTS = ("crash", "chains", "fuzz", "load")
-SHARES = {"csv": 20, "image": 15, "weights": 15, "http": 10, "lists": 10, "index": 6, "store": 6, "config": 4, "set": 4}
+SHARES = {
+    "csv": 20,
+    "image": 15,
+    "weights": 15,
+    "http": 10,
+    "lists": 10,
+    "index": 6,
+    "codes": 4,
+    "store": 6,
+    "config": 4,
+    "set": 4,
+}
 """Of the time for fuzzing; what is not named has 1."""
 
 

@@ -42,6 +42,8 @@ def read_annotations(annotations: Path) -> list[tuple[str, list[Path]]]:
         check_shape([*contents["class_names"], *images["relative_im_path"]], [str])
         for path, (number,) in zip(images["relative_im_path"], images["class"], strict=True):
             classes[range(1, 1 + len(classes)).index(int(number))][1].append(annotations.parent / path)
+        if not all(paths for _, paths in classes):
+            raise ValueError("a class without images")
         return classes
     except (OSError, ValueError, LookupError, TypeError, OverflowError) as error:
         raise UserError(f"{annotations} is not as published: download it again.") from error

@@ -405,8 +405,10 @@ def hold_picture(
             num_bytes = bytes_to_decode(image, math.prod(size))
             check_alone(num_bytes)
             with DECODING.take(num_bytes):
-                is_draft = box is None and min_side is not None
-                picture = upright_draft(image, min_side, size) if is_draft else cut(upright_rgb(image), box)
+                if box is None and min_side is not None:
+                    picture = upright_draft(image, min_side, size)
+                else:
+                    picture = cut(upright_rgb(image), box)
                 if picture[0] is not image:
                     let_go(image)
                 yield picture

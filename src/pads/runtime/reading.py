@@ -17,8 +17,9 @@ import json
 import os
 import stat
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from pads.errors import UserError
 
@@ -34,7 +35,7 @@ class Misfit(ValueError):
     """A value that has not its shape."""
 
 
-def open_regular(path: str | Path) -> BinaryIO:
+def open_regular(path: str | Path) -> BufferedReader:
     """Open a regular file to read it: a FIFO would make us wait for ever, and a device need not end."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     kind = os.fstat(handle).st_mode

@@ -4,7 +4,7 @@
     model-ID.safetensors    the network and the run's config, preprocessing included
     rows-G.json             path, bytes, time of change and checksum of every image
     vectors-G.npy           (N, D) float32
-    codes-G.faiss           beyond 100,000 images: what faiss searches
+    codes-G.safetensors     beyond 100,000 images: what faiss searches
     pending/                while it is being made: chunks of embedded images, so that a killed process loses one chunk
 
 G counts how often the index was written; a reader sees the files of one G or of the next, never a mixture.
@@ -58,7 +58,7 @@ from pads.runtime.reading import (
     read_json,
 )
 from pads.search.calibration import Calibration, calibrate_run, check_precision
-from pads.search.engines import has_faiss, make_codes, nearest_of_all, needs_codes, pick_engine, rank_candidates
+from pads.search.engines import CODES, has_faiss, make_codes, nearest_of_all, needs_codes, pick_engine, rank_candidates
 from pads.search.files import Bad, Found, Read, Row, existing_images_folder, find_below, label_of, read_chunks
 
 FORMAT = 1
@@ -115,7 +115,10 @@ class Index:
         self.labels = [label_of(path) for path in self.paths]
         self.rows_of_label = rows_of_labels(self.paths)
         """Every label, in order, with its rows."""
-        self._engine = pick_engine(vectors_ND, read_codes(path, manifest))
+        try:
+            self._engine = pick_engine(vectors_ND, read_codes(path, manifest))
+        except ValueError as error:
+            raise describe_damage(path / manifest["files"]["codes"], error, REBUILD) from error
         self.engine = self._engine.name
         values = manifest["calibration"]
         self.calibration = Calibration(**{name: values[name] for name in CURVE}) if isinstance(values, dict) else None
@@ -260,7 +263,7 @@ def build_index(
             "num_images": len(rows),
             "calibration": calibrate_model(model, before, tell),
         }
-        if before is not None and rows == rows_before and needs_codes(len(rows)) == (before["codes"] is not None):
+        if before is not None and rows == rows_before and needs_codes(len(rows)) == has_codes(before):
             write_manifest(path, {**before, **manifest})
         else:
             write_index(path, manifest, model, rows, known.vectors(rows))
@@ -426,7 +429,15 @@ def read_codes(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any] | None
         return None
     if "codes" not in manifest["files"]:
         raise describe_damage(path / MANIFEST, Misfit("files.codes is missing"), REBUILD)
-    return {**codes, "content": np.fromfile(path / manifest["files"]["codes"], dtype=np.uint8)}
+    if not has_codes(manifest):
+        return None
+    content = load_state(path / manifest["files"]["codes"], dict.fromkeys(CODES, torch.Tensor))
+    return {**codes, "content": {name: content[name].numpy() for name in CODES}}
+
+
+def has_codes(manifest: Mapping[str, Any]) -> bool:
+    """Tell whether an index has codes that are read; those of the first versions were faiss's own, which believes anything."""
+    return manifest["codes"] is not None and manifest["files"].get("codes", "").endswith(".safetensors")
 
 
 def is_row(values: Any) -> bool:
@@ -478,8 +489,8 @@ def write_index(
     write_array(path / files["vectors"], vectors_ND)
     codes = make_codes(vectors_ND) if needs_codes(len(rows)) else None
     if codes is not None:
-        files["codes"] = f"codes-{generation}.faiss"
-        write_atomically(path / files["codes"], codes.pop("content").data)
+        files["codes"] = f"codes-{generation}.safetensors"
+        save_state(path / files["codes"], {name: torch.from_numpy(part) for name, part in codes.pop("content").items()})
     checksums = {kind: checksum_of(path / name) for kind, name in files.items()}
     write_manifest(path, {**manifest, "files": files, "checksums": checksums, "codes": codes})
 
