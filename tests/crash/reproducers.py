@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -24,6 +25,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import shorten
 from typing import NamedTuple
 
 from crash.commands import QUIET, SET, draw_photos
@@ -48,9 +50,11 @@ class Ended(NamedTuple):
     def words(self) -> str:
         if self.code == -signal.SIGALRM:
             return "hangs"
+        last = re.sub(r"x{20,}", "xxx...", (self.err.strip().splitlines() or [""])[-1].removeprefix("pads: "))
+        last = re.sub(r"/\S*/place/", "", last)
         if "Traceback" in self.err:
-            return "traceback: " + self.err.strip().splitlines()[-1][:90]
-        return f"exit {self.code}" + (": " + self.err.strip().splitlines()[-1][:110] if self.err.strip() else "")
+            return f"traceback: {shorten(last, 120)}"
+        return f"exit {self.code}" + (f": {shorten(last, 200)}" if last else "")
 
 
 def pads(*arguments: object, cwd: Path | None = None, seconds: int = SECONDS) -> Ended:

@@ -25,6 +25,10 @@ from crash.disk import FAULTS
 from crash.harm import ENDS, Machine, Tally, torture
 from crash.trial import as_record
 
+REPOSITORY = Path(__file__).resolve().parents[2]
+KEPT, PAGE = REPOSITORY / "results" / "torture", REPOSITORY / "docs" / "trust.md"
+MARKS = ("<!-- begin: written by make torture -->\n", "<!-- end -->\n")
+"""Between them the page has the figures of all runs that are kept."""
 PARTS = ("crash", "chains", "fuzz", "load")
 SHARES = {
     "csv": 20,
@@ -50,7 +54,7 @@ def main() -> None:
         "--faults", nargs="+", choices=FAULTS, default=FAULTS, help="of crash and chains (default: all)"
     )
     parser.add_argument("--commands", nargs="+", default=None, help="of crash and chains (default: all)")
-    parser.add_argument("--out", type=Path, default=Path("results/torture"))
+    parser.add_argument("--out", type=Path, default=KEPT)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -69,6 +73,8 @@ def main() -> None:
         name = f"{time.strftime('%Y-%m-%dT%H%M%S', time.gmtime())}-{part}.json"
         (options.out / name).write_text(json.dumps(record, indent=1) + "\n")
     (options.out / "README.md").write_text(summary(options.out))
+    if options.out.resolve() == KEPT:
+        PAGE.write_text(with_figures(PAGE.read_text()))
     print((options.out / "README.md").read_text())
     sys.exit(1 if is_bad else 0)
 
@@ -174,14 +180,15 @@ def do_load(place: Path, minutes: float, seed: int) -> dict[str, Any]:
 
 def summary(folder: Path) -> str:
     """README.md: the sums, then each run."""
-    records = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    records = read_records(folder)
     crash = [each for each in records if each["part"] in ("crash", "chains")]
     fuzzed, load = ([each for each in records if each["part"] == part] for part in ("fuzz", "load"))
     changes = {name: count for each in crash for name, count in each["changes"].items()}
     lines = [
         "# What `make torture` did",
         "",
-        "Written by `tests/crash/torture.py`; [trust](../../docs/trust.md) says what each row means.",
+        "Written by `tests/crash/torture.py`; [trust](../../docs/trust.md) says what each row means, and "
+        "[a373c01](a373c01.md) what the version did that had none of this.",
         "",
         f"Summed: **{sum(r['kills'] + r['power cuts'] for r in crash):,} processes ended** at a chosen change "
         f"({sum(r['kills'] for r in crash):,} killed, {sum(r['power cuts'] for r in crash):,} with the power), "
@@ -208,6 +215,49 @@ def summary(folder: Path) -> str:
         lines += ["", "## A server under bad clients", "", "| | |", "|---|--:|"]
         lines += [f"| {key} | {value} |" for key, value in load[-1]["figures"].items()]
     return "\n".join(lines) + "\n"
+
+
+def read_records(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+
+def with_figures(page: str, folder: Path = KEPT) -> str:
+    """The page on trust with the sums of what is kept."""
+    before, _, rest = page.partition(MARKS[0])
+    _, _, after = rest.partition(MARKS[1])
+    return before + MARKS[0] + "\n".join(figures(read_records(folder))) + "\n" + MARKS[1] + after
+
+
+def figures(records: list[dict[str, Any]]) -> list[str]:
+    crash = [each for each in records if each["part"] in ("crash", "chains")]
+    fuzzed, load = ([each for each in records if each["part"] == part] for part in ("fuzz", "load"))
+    kills, cuts, errors = (sum(r[what] for r in crash) for what in ("kills", "power cuts", "errors"))
+    lines = [
+        "",
+        f"{len(records)} runs, from {records[0]['date'][:10]} to {records[-1]['date'][:10]}:",
+        "",
+        "| | trials | problems, by then |",
+        "|---|--:|--:|",
+        f"| processes ended at a chosen change | {kills + cuts:,} ({kills:,} kills, {cuts:,} power cuts) | "
+        f"{sum(each['fault'] in ENDS for r in crash for each in r['problems'])} |",
+        f"| changes that failed (full disk, failing disk, short write) | {errors:,} | "
+        f"{sum(each['fault'] not in ENDS for r in crash for each in r['problems'])} |",
+        f"| spoilt files and requests | {sum(r['trials'] for r in fuzzed):,} | {sum(map(num_problems, fuzzed))} |",
+        f"| bad requests to a server, beside {sum(r['figures']['honest requests'] for r in load):,} honest ones | "
+        f"{sum(r['figures']['bad requests'] for r in load):,} | {sum(map(num_problems, load))} |",
+        "",
+    ]
+    if load:
+        last = load[-1]["figures"]
+        lines += [
+            f"The last server answered honest clients in {last['p95 before, ms']:.0f} ms before, "
+            f"{last['p95 beside bad clients, ms']:.0f} ms beside and {last['p95 after, ms']:.0f} ms after the bad ones (p95), "
+            f"the slowest in {last['slowest beside bad clients, ms'] / 1000:.1f} s; its memory was "
+            f"{last['memory before, MB']} MB before, {last['memory at its peak, MB']} at its peak and "
+            f"{last['memory after, MB']} after.",
+            "",
+        ]
+    return lines
 
 
 def num_problems(record: dict[str, Any]) -> int:
