@@ -27,11 +27,12 @@ import numpy as np
 from pads.config import Data
 from pads.data.benchmark import Benchmark, ImageList, QueryGallery, classes_with_two, list_few
 from pads.data.emoji import package_folder, package_version
+from pads.data.formats import open_regular
 from pads.data.hf import hub_place
 from pads.data.prepare import Prepared, base_of, boxes_of, split_lists
 from pads.errors import UserError
 from pads.runtime.files import RESUME, write_atomically
-from pads.runtime.reading import Misfit, describe_damage, is_count, open_regular, read_json_lines
+from pads.runtime.reading import Misfit, describe_damage, is_count, read_json_lines
 
 FORMAT = 1
 SAMPLE = 16 * 1024
