@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 LEVELS = [
     {"cli"},
-    {"studies", "bench", "reports", "search", "publish", "adapters"},
+    {"studies", "bench", "look", "reports", "search", "publish", "adapters"},
     {"recipes", "display", "model"},
     {"train"},
     {"autoconfig", "build", "check", "evaluate"},

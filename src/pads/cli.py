@@ -51,6 +51,11 @@ DATA_CHANGED = flag(
 )
 CHECKPOINT = choice("--checkpoint", ("selected", "last"), "take this network (default: selected)", default="selected")
 
+BAD_IMAGES = (
+    flag("--strict", "refuse images that cannot be read, instead of leaving them out with a list of them"),
+    flag("--skip-bad-images", "changes nothing: images that cannot be read are left out anyway"),
+)
+
 ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     "train": (
         argument("recipe", "RECIPE", "a name that `pads recipes` lists", nargs="?"),
@@ -67,7 +72,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         argument("--seed", "SEED", "seed the weights, the batches, the drawing and the policy (default: 0)", type=int),
         argument("--weights", "FILE", "start the backbone from this file, or download imagenet"),
         argument("--device", "DEVICE", "train on cpu, cuda, ... (default: auto)"),
-        flag("--skip-bad-images", "leave out images that cannot be read"),
+        *BAD_IMAGES,
         flag(
             "--paper-protocol",
             "select the epoch on the test split, as the authors did; every figure is then marked test-selected",
@@ -76,6 +81,18 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         flag("--tensorboard", "write TensorBoard files into the run folder"),
         flag("--no-report", "draw no report at the end"),
         flag("--no-index", "make no index of your own folder at the end"),
+    ),
+    "check": (
+        argument("data", "DATA", "a folder with a folder per class, a CSV, a data set of Hugging Face, or a store"),
+        argument("--as", "KIND", "read it as folder, csv, hf, ... (default: by its files)", dest="kind"),
+        argument(
+            "--set",
+            "KEY=VALUE",
+            "change one setting, such as data.options.depth=2; may be repeated",
+            action="append",
+        ),
+        argument("--out", "FILE", "write all that was found here, as data.jsonl of a run has it"),
+        flag("--strict", "refuse images that cannot be read"),
     ),
     "recipes": (argument("recipe", "RECIPE", "show this recipe's whole config", nargs="?"),),
     "evaluate": (
@@ -140,6 +157,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         flag("--rebuild", "embed everything anew, also with another model"),
         argument("--data", "DIR", "find the run's own images here, to calibrate on (default: as in training)"),
         argument("--device", "DEVICE", "embed on cpu, cuda, ... (default: auto)", default="auto"),
+        *BAD_IMAGES,
     ),
     "search": (
         argument("index", "INDEX", "what `pads index` made"),
@@ -204,7 +222,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
             type=float,
             default=Data.store_ratio,
         ),
-        flag("--skip-bad-images", "leave out images that cannot be read"),
+        *BAD_IMAGES,
     ),
     "bench": (
         argument("recipe", "RECIPE", "a recipe (default: %(default)s)", nargs="?", default="cub200-margin-udist"),
@@ -305,7 +323,7 @@ def train_command(options: argparse.Namespace) -> None:
         raise UserError("name a recipe, for example `pads train emoji-pads`; `pads recipes` lists them.")
     given = {
         "data.root": options.data,
-        "data.skip_bad_images": options.skip_bad_images or None,
+        "data.strict": options.strict or None,
         "data.paper_protocol": options.paper_protocol or None,
         "network.weights": options.weights,
         "seed": options.seed,
@@ -322,7 +340,7 @@ def train_command(options: argparse.Namespace) -> None:
 
 
 def resume_command(options: argparse.Namespace) -> None:
-    others = ("recipe", "data", "set", "run", "seed", "weights", "device", "skip_bad_images", "paper_protocol")
+    others = ("recipe", "data", "set", "run", "seed", "weights", "device", "strict", "paper_protocol")
     given = [name for name in others if getattr(options, name) is not None and getattr(options, name) is not False]
     if given:
         names = ", ".join(name if name == "recipe" else "--" + name.replace("_", "-") for name in given)
@@ -388,6 +406,13 @@ def pick(options: argparse.Namespace, *names: str) -> dict[str, Any]:
 def write_settings(values: Mapping[str, Any]) -> list[str]:
     """Write values as `--set` takes them; None is one that was not given."""
     return [f"{key}={json.dumps(value)}" for key, value in values.items() if value is not None]
+
+
+def check_command(options: argparse.Namespace) -> None:
+    """Look at images before anything is trained: files that cannot be read, copies, and what each split would hold."""
+    from pads.look import check_images
+
+    check_images(options.data, **pick(options, "kind", "out", "strict"), settings=options.set or [])
 
 
 def recipes_command(options: argparse.Namespace) -> None:
@@ -467,11 +492,12 @@ def study_command(options: argparse.Namespace) -> None:
 
 def prepare_command(options: argparse.Namespace) -> None:
     """Decode a data set once, for all runs; run it again to continue, to verify, or to bring it up to date."""
-    from pads.data.prepare import prepare, split_lists
+    from pads.data.benchmark import split_lists
+    from pads.data.prepare import prepare
     from pads.display import progress_bars
 
     with progress_bars() as show:
-        how = pick(options, "size", "ratio", "skip_bad_images")
+        how = pick(options, "size", "ratio", "strict")
         prepared = prepare(options.dataset, options.data, options.out, **how, progress=show)
     for note in prepared.benchmark.notes:
         print(note)
@@ -520,7 +546,7 @@ def index_command(options: argparse.Namespace) -> None:
     notes: list[str] = []
     try:
         with progress_bars() as show:
-            how = pick(options, "checkpoint", "rebuild", "data", "device")
+            how = pick(options, "checkpoint", "rebuild", "data", "device", "strict")
             index = build_index(options.run, options.images, options.out, **how, progress=show, note=notes.append)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("what was embedded is kept, and the same command goes on.") from None
@@ -546,6 +572,7 @@ def export_command(options: argparse.Namespace) -> None:
 COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], None], str]] = {
     "train": (train_command, "train a recipe, or resume a run"),
     "recipes": (recipes_command, "list the recipes"),
+    "check": (check_command, "look at images before anything is trained"),
     "evaluate": (evaluate_command, "measure a trained run"),
     "report": (report_command, "draw runs: one page, pictures and tables"),
     "study": (study_command, "run an experiment of the paper, with its controls"),

@@ -46,6 +46,9 @@ CHOSEN = frozenset(
 )
 """The settings that may be left to be chosen, from the images, the network and the machine."""
 
+RETIRED = frozenset({"data.skip_bad_images"})
+"""Settings of earlier versions, which the configs of runs may hold and which change nothing."""
+
 MODEL_INPUT = ("data.image_size", "data.resize", "data.store_size", "network.mean", "network.std")
 """What a timm model says about its own input; efficientnet-lite0 says the last two."""
 
@@ -100,8 +103,8 @@ class Data:
     """Seed the splits; it is the same for all seeds of a run, so that these are compared on the same split."""
     store_on: str = "auto"
     """Keep the decoded images on the `gpu`, in `memory`, on `disk` (a prepared store), or `auto`: where there is room."""
-    skip_bad_images: bool = False
-    """Leave out images that cannot be read (`--skip-bad-images`)."""
+    strict: bool = False
+    """Refuse images that cannot be read (`--strict`), instead of leaving them out with a list of them."""
     paper_protocol: bool = False
     """Select the epoch on the test split, as the authors did; every figure is then marked "test-selected"."""
 
@@ -260,6 +263,7 @@ def to_json(config: Config) -> str:
 def from_dict(values: Mapping[str, Any], kind: type[T] = Config, where: str = "") -> T:  # type: ignore[assignment]
     """Make a config of plain values; a key or a type that does not fit is refused by its full name."""
     hints = typing.get_type_hints(kind)
+    values = {key: value for key, value in values.items() if where + key not in RETIRED}
     for key in values:
         if key not in hints:
             raise unknown("key", key, hints, where)

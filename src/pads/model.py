@@ -84,8 +84,9 @@ def evaluate_run(
     model = load(run, checkpoint=checkpoint)
     folder = run.path if isinstance(run, RunFolder) else Path(run)
 
+    before = read_manifest(RunFolder(folder).manifest_path)
+
     def compare(benchmark: Benchmark, prepared: Prepared | None) -> None:
-        before = read_manifest(RunFolder(folder).manifest_path)
         if before is None:  # of an earlier version, or pulled from the Hub
             return
         now = list_data(model.config.data, benchmark, prepared, before)
@@ -95,7 +96,7 @@ def evaluate_run(
             note(sentence)
 
     with use_threads(model.config.threads), float32_rounding(model.config.precision):  # as in training: the same bits
-        view = getattr(load_views(model.config, pick_device("auto"), nobody, inspect=compare), split)
+        view = getattr(load_views(model.config, pick_device("auto"), nobody, inspect=compare, known=before), split)
         if len(view) == 0:
             raise UserError(f"the {split} split of this run is empty; take another with --split.")
         return evaluate(model.network, view, metrics_to_report(model.config))

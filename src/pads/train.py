@@ -27,13 +27,15 @@ from pads.build import (
     start_network,
 )
 from pads.check import check
-from pads.config import AutoConfig, Config, drop_auto
+from pads.config import AutoConfig, Config, drop_auto, from_values, set_value, to_dict, value_of
 from pads.data.batches import class_batches, rank_share
 from pads.data.benchmark import Benchmark
-from pads.data.loading import load_views
+from pads.data.loading import load_images, load_views
 from pads.data.manifest import (
+    FILES,
     Manifest,
     check_unchanged,
+    describe_manifest,
     format_manifest,
     list_data,
     read_changed,
@@ -41,7 +43,7 @@ from pads.data.manifest import (
     write_manifest,
 )
 from pads.data.prepare import Prepared
-from pads.data.roles import Views
+from pads.data.roles import Views, deal_roles
 from pads.errors import UserError
 from pads.evaluate import evaluate, metrics_to_report, raw_pixels
 from pads.losses import value_and_share
@@ -63,15 +65,19 @@ def train(config: Config | AutoConfig, run: Path | str | None = None, *, watch: 
         path = team.lead(lambda: new_path(drop_auto(config), run))
         device = pick_device(drop_auto(config).device, team)
         resolved = with_full_paths(team.lead(lambda: resolve_auto(config, device, watch)))
-        manifest: list[str] = []
-
-        def keep(benchmark: Benchmark, prepared: Prepared | None) -> None:
-            if team.leads:
-                manifest.append(format_manifest(list_data(resolved.data, benchmark, prepared)))
-
-        # first, so that bad data leaves no empty run behind
-        views = load_views(resolved, device, watch, team, keep)
+        # the look at the data comes first, so that bad data leaves no empty run behind
+        images = load_images(resolved.data, device, watch, team)
+        is_less = images.manifest is not None and images.manifest.source == FILES and bool(images.manifest.bad)
+        if team.any(is_less) and isinstance(
+            config, AutoConfig
+        ):  # not all images can be read: choose again for the others
+            stored = with_store_of(config, resolved)
+            resolved = with_full_paths(team.lead(lambda: resolve_auto(stored, device, watch, images.manifest)))
+        views = deal_roles(resolved, images, watch)
+        manifest = [format_manifest(images.manifest)] if images.manifest else []
         folder = folder_of(team).create(path, resolved, *manifest)
+        if images.manifest:
+            watch("note", 0, {"notes": describe_manifest(images.manifest, folder.manifest_path)})
         try:
             with folder:
                 return fit(resolved, folder, views, watch, team)
@@ -93,23 +99,26 @@ def resume(run: RunFolder | Path | str, *, watch: Watch | None = None, data_chan
         with folder:
             config = team.lead(lambda: folder.config)
             check(config)
-            known: list[Manifest] = []
+            changed: list[Manifest] = []
+            known = team.lead(lambda: read_manifest(folder.manifest_path))
 
             def compare(benchmark: Benchmark, prepared: Prepared | None) -> None:
-                if team.leads:
-                    known.extend(find_known_changes(folder, config, benchmark, prepared, data_changed))
+                if team.leads and known is not None:
+                    changed.extend(find_known_changes(folder, config, benchmark, prepared, known, data_changed))
 
-            views = load_views(config, pick_device(config.device, team), watch, team, compare)
-            return fit(config, folder, views, watch, team, *known)
+            views = load_views(config, pick_device(config.device, team), watch, team, compare, known)
+            return fit(config, folder, views, watch, team, *changed)
 
 
 def find_known_changes(
-    run: RunFolder, config: Config, benchmark: Benchmark, prepared: Prepared | None, is_known: bool
+    run: RunFolder,
+    config: Config,
+    benchmark: Benchmark,
+    prepared: Prepared | None,
+    before: Manifest,
+    is_known: bool,
 ) -> list[Manifest]:
     """Refuse images that are not those that the run began with; what the user knows of is one manifest with a sentence."""
-    before = read_manifest(run.manifest_path)
-    if before is None:  # of an earlier version
-        return []
     now = list_data(config.data, benchmark, prepared, before)
     changes = check_unchanged(before, now, run.path, is_known=is_known)
     if not changes:
@@ -358,6 +367,14 @@ def with_full_paths(config: Config) -> Config:
     return replace(
         config, data=replace(data, root=full(data.root)), network=replace(network, weights=full(network.weights))
     )
+
+
+def with_store_of(config: AutoConfig, resolved: Config) -> Config | AutoConfig:
+    """Return a config that is still to be chosen, with the shape of the pixels that were decoded already."""
+    values = to_dict(config)
+    for key in config.auto & {"data.store_size"}:
+        set_value(values, key, value_of(resolved, key))
+    return from_values(values)
 
 
 def folder_of(team: Team) -> type[RunFolder]:

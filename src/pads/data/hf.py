@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,7 @@ def hf(
     if hold_out == "auto" and "train" in lists and find_test_split(lists) is not None:
         return take_published_split(lists, skip_small_classes, str(root), notes)
     images, small_notes = classes_with_two(join_lists(lists.values()), skip_small_classes, str(root))
-    benchmark = hold_out_test(images, test_share, hold_out, Path(root), notes + small_notes)
-    return Benchmark("hf", benchmark.train, benchmark.test, notes=benchmark.notes)
+    return replace(hold_out_test(images, test_share, hold_out, Path(root), notes + small_notes), name="hf")
 
 
 def read_splits(root: str | Path, config_name: str | None) -> dict[str, Any]:

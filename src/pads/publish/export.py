@@ -18,6 +18,7 @@ from typing import Any
 
 from pads.config import Config, lookup
 from pads.data.loading import find_training_classes
+from pads.data.manifest import Manifest, read_manifest
 from pads.data.store import compute_stored_shape
 from pads.errors import UserError
 from pads.model import Model, fingerprint, load
@@ -65,7 +66,7 @@ def export_run(
     model.config = replace(model.config, precision="float32")
     path = folder.path / "export" if out is None else Path(out).expanduser()
     exported = open_folder(path, fingerprint(model), checkpoint, is_inner=out is None)
-    labels = labels_of(model.config, say)
+    labels = labels_of(model.config, read_manifest(folder.manifest_path), say)
     about = {"preprocessing": json.dumps(preprocessing_of(model)), "labels": json.dumps(labels)}
     for name in formats:
         try:
@@ -152,9 +153,9 @@ def preprocessing_of(model: Model) -> dict[str, Any]:
     }
 
 
-def labels_of(config: Config, say: Callable[[str], None]) -> list[str] | None:
+def labels_of(config: Config, known: Manifest | None, say: Callable[[str], None]) -> list[str] | None:
     try:
-        return find_training_classes(config)
+        return find_training_classes(config, known)
     except UserError as error:
         say(f"The names of the training classes are not known, since the run's images could not be read: {error}")
         return None

@@ -2,7 +2,7 @@
 
 config.json         what was asked for
 environment.json    what it ran on
-data.jsonl          which images it began with, and what became different since (`pads.data.manifest`)
+data.jsonl          which images it began with, those left out and why, and what became different since (`pads.data.manifest`)
 events.jsonl        one JSON per event, deterministic: a resumed run has the same bytes as one never stopped
 timing.jsonl        seconds and images per second, which are not
 test_curve.jsonl    the test split over training, if asked for; nothing in training reads it

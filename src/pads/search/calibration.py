@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from pads.data.loading import load_selection
+from pads.data.manifest import Manifest
 from pads.errors import UserError
 from pads.evaluate import embed
 from pads.metrics.neighbours import nearest_neighbours
@@ -93,13 +94,13 @@ def curve(distances: np.ndarray, is_same: np.ndarray) -> tuple[tuple[float, ...]
     return tuple(between.tolist()), tuple(same[ends].tolist()), tuple(strangers[ends].tolist())
 
 
-def calibrate_run(model: Model, watch: Watch) -> Calibration | str:
-    """The curve of the run's selection split, or a sentence that says why there is none."""
+def calibrate_run(model: Model, watch: Watch, known: Manifest | None = None) -> Calibration | str:
+    """The curve of the run's selection split, or a sentence that says why there is none; known: what the run's look found."""
     data = model.config.data
     if data.paper_protocol:
         return "The run selected its epoch on the test split and has no selection split to calibrate on."
     try:
-        view = load_selection(model.config, next(model.network.parameters()).device, watch)
+        view = load_selection(model.config, next(model.network.parameters()).device, watch, known)
         if len(view) == 0:
             return "The run has no selection split to calibrate on."
         return calibrate(*embed(model.network, view))

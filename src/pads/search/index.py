@@ -5,6 +5,7 @@
     rows-G.json             path, bytes, time of change and checksum of every image
     vectors-G.npy           (N, D) float32
     codes-G.safetensors     beyond 100,000 images: what faiss searches
+    data.jsonl              the files that were left out and why, if any were (`pads.data.manifest`)
     pending/                while it is being made: chunks of embedded images, so that a killed process loses one chunk
 
 G counts how often the index was written; a reader sees the files of one G or of the next, never a mixture.
@@ -32,12 +33,17 @@ from PIL import Image
 
 import pads
 from pads.config import lookup
-from pads.data.benchmark import count, list_few
+from pads.data.benchmark import NOT_BY_NAME, count, list_few
+from pads.data.look import check_bad_images, describe_bad_images, sample_file
+from pads.data.manifest import NAME, LeftOutEntry, Manifest
+from pads.data.manifest import read_manifest as read_data_manifest
+from pads.data.manifest import write_manifest as write_data_manifest
 from pads.errors import UserError, missing_extra, one_line
 from pads.model import Model, fingerprint, load, load_file, save_file
 from pads.runs import RunFolder
 from pads.runs.checkpoint import load_state, save_state
 from pads.runtime.files import (
+    AGAIN,
     hold_lock,
     make_folder,
     make_inner_folder,
@@ -94,7 +100,7 @@ CONTENTS = {
 }
 """Of index.json."""
 PENDING_CHUNK = {"model": str, "rows": list, "vectors": torch.Tensor}
-OURS = re.compile(r"lock|pending|(index\.json|map\.npz|(model|rows|vectors|codes)-\w+\.\w+)(\.partial)?")
+OURS = re.compile(r"lock|pending|(index\.json|data\.jsonl|map\.npz|(model|rows|vectors|codes)-\w+\.\w+)(\.partial)?")
 """What a process that did not come to its end may leave behind, and the map that `pads serve` keeps."""
 
 Progress = Callable[[str, int, int], None]
@@ -215,6 +221,7 @@ def build_index(
     rebuild: bool = False,
     data: str | None = None,
     device: str = "auto",
+    strict: bool = False,
     num_workers: int | None = None,
     progress: Progress | None = None,
     note: Callable[[str], None] | None = None,
@@ -222,7 +229,8 @@ def build_index(
     """Embed the images below a folder with the network of a run, or bring an index of them up to date.
 
     Only files that are new or have changed are embedded; those that are gone leave. `rebuild` begins anew, and is needed
-    for another network. `data` says where the images that the run was trained on are now, for the calibration.
+    for another network. `data` says where the images that the run was trained on are now, for the calibration. Images that
+    cannot be read are left out and listed in data.jsonl; `strict` refuses them.
     """
     tell, say = progress or (lambda what, done, total: None), note or (lambda sentence: None)
     root, path = existing_images_folder(images), Path(out).expanduser()
@@ -249,10 +257,11 @@ def build_index(
             known.add(*chunk)
         embed_files(model, root, found, known, pending, num_workers, tell)
         rows = [known.rows[name] for name in sorted(found.images) if name not in found.bad]
-        if found.bad:
-            say(bad_files_note(found.bad))
-        if not rows:
-            raise UserError(f"none of the {count(len(found.bad), 'image', 'images')} below {root} can be read.")
+        left_out = list_found(root, found)
+        bad = [entry for entry in left_out if entry.is_bad]
+        check_bad_images(bad, len(rows), strict)
+        if bad:
+            say(describe_bad_images(bad, path / NAME))
         say(changes_note(rows_before, rows))
         manifest = {
             "format": FORMAT,
@@ -261,8 +270,9 @@ def build_index(
             "model": made_by,
             "root": str(root),
             "num_images": len(rows),
-            "calibration": calibrate_model(model, before, tell),
+            "calibration": calibrate_model(model, before, tell, read_known(run)),
         }
+        write_left_out(path, left_out)
         if before is not None and rows == rows_before and needs_codes(len(rows)) == has_codes(before):
             write_manifest(path, {**before, **manifest})
         else:
@@ -312,7 +322,29 @@ def embed_files(
         tell("embedding", num_done, len(found.images))
 
 
-def calibrate_model(model: Model, before: Mapping[str, Any] | None, tell: Progress) -> dict[str, Any] | str:
+def read_known(run: RunFolder | Path | str) -> Manifest | None:
+    """Return what the look of a run found, if this is a run folder."""
+    folder = run if isinstance(run, RunFolder) else RunFolder(run)
+    return read_data_manifest(folder.manifest_path) if folder.path.is_dir() else None
+
+
+def list_found(root: Path, found: Found) -> tuple[LeftOutEntry, ...]:
+    """List the files below a folder that are not in its index, in the words and the order of a manifest."""
+    bad = [LeftOutEntry(name, *sample_file(root / name), found.bad[name]) for name in sorted(found.bad)]
+    return (*bad, *(LeftOutEntry(name, None, None, NOT_BY_NAME) for name in sorted(found.others)))
+
+
+def write_left_out(path: Path, left_out: tuple[LeftOutEntry, ...]) -> None:
+    """Write the list of what was left out beside the index; where nothing was, there is none."""
+    if left_out:
+        write_data_manifest(path / NAME, Manifest("index", {}, {}, {}, left_out=left_out), again=AGAIN)
+    else:
+        remove_file(path / NAME)
+
+
+def calibrate_model(
+    model: Model, before: Mapping[str, Any] | None, tell: Progress, known: Manifest | None
+) -> dict[str, Any] | str:
     """What the index has already, or else from the images of the run: in JSON's words, or why there is none."""
     if before is not None and isinstance(before["calibration"], dict):
         return before["calibration"]
@@ -321,7 +353,7 @@ def calibrate_model(model: Model, before: Mapping[str, Any] | None, tell: Progre
         if kind == "decoding":
             tell(f"calibrating on {values['what']}", step, values["total"])
 
-    calibration = calibrate_run(model, watch)
+    calibration = calibrate_run(model, watch, known)
     return calibration if isinstance(calibration, str) else asdict(calibration)
 
 
@@ -351,11 +383,6 @@ def describe_index(index: Index) -> list[str]:
         split = f"{num_images:,} images of {num_classes:,} classes"
         sentences.append(f"Same item or not: calibrated on the run's selection split ({split}).")
     return sentences
-
-
-def bad_files_note(bad: Mapping[str, str]) -> str:
-    what = count(len(bad), "image that cannot be read", "images that cannot be read")
-    return f"Left out {what}: {list_few(f'{one_line(name)} ({why})' for name, why in sorted(bad.items()))}."
 
 
 # -- the door ----------------------------------------------------------------------------------------------------------
@@ -526,5 +553,5 @@ def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
     for each in path.iterdir():
         if each.name == PENDING:
             remove_folder(each)
-        elif OURS.fullmatch(each.name) and each.name not in (LOCK, MANIFEST, *manifest["files"].values()):
+        elif OURS.fullmatch(each.name) and each.name not in (LOCK, MANIFEST, NAME, *manifest["files"].values()):
             remove_file(each)

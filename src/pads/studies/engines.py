@@ -26,10 +26,9 @@ import torch
 from pads.build import pick_device
 from pads.check import check
 from pads.config import Config, Data
-from pads.data.benchmark import Benchmark
 from pads.data.loading import load_images
 from pads.data.manifest import Manifest, find_changes, format_manifest, list_data, read_manifest
-from pads.data.prepare import Prepared
+from pads.data.prepare import read_data
 from pads.data.roles import Images, deal_roles
 from pads.errors import UserError, missing_extra
 from pads.runs import RunFolder
@@ -75,18 +74,10 @@ class Schedule(Protocol):
 # -- one run ------------------------------------------------------------------------------------------------------------
 
 
-class Loaded(NamedTuple):
-    """The images of a data set, decoded, and which they were at that time."""
-
-    images: Images
-    prepared: Prepared | None
-    manifest: Manifest
+_loaded: dict[Any, Images] = {}
 
 
-_loaded: dict[Any, Loaded] = {}
-
-
-def load_once(data: Data, device: torch.device, watch: Watch) -> Loaded:
+def images_of(data: Data, device: torch.device, watch: Watch) -> Images:
     """The decoded images, once per process for all runs that share them; those of another data set make room."""
     roles = {"selection_share", "reward_share", "reward_split", "reward_pick", "reward_resample_every", "split_seed"}
     views = {"image_size", "resize", "augmentation", "flip", "classes_per_batch", "samples_per_class"}
@@ -94,24 +85,18 @@ def load_once(data: Data, device: torch.device, watch: Watch) -> Loaded:
     key = (repr(same), str(device))
     if key not in _loaded:
         _loaded.clear()
-        known: list[tuple[Prepared | None, Manifest]] = []
-
-        def keep(benchmark: Benchmark, prepared: Prepared | None) -> None:
-            known.append((prepared, list_data(data, benchmark, prepared)))
-
-        images = load_images(data, device, watch, inspect=keep)
-        _loaded[key] = Loaded(images, *known[0])
+        _loaded[key] = load_images(data, device, watch)
     return _loaded[key]
 
 
-def check_same_images(job: Job, loaded: Loaded) -> None:
+def check_same_images(job: Job, now: Manifest) -> None:
     """Refuse images that are not those that the run began with, or another run of the study on the same data set."""
-    own = read_manifest(RunFolder(job.path).manifest_path)
+    run = RunFolder(job.path)
+    own = read_manifest(run.manifest_path) if run.config_path.exists() else None
     known = [(job.path, own)] if own is not None else find_other(job)
     for path, before in known:
-        now = loaded.manifest
         if before.source != now.source:  # known by their files then, by a prepared store now
-            now = list_data(job.config.data, loaded.images.benchmark, loaded.prepared, before)
+            now = list_data(job.config.data, *read_data(job.config.data, before), before)
         if changes := find_changes(before, now):
             raise UserError(
                 f"the images are not those that {path} began with: {changes.name()}. Put them back, or give another --out."
@@ -148,14 +133,15 @@ def execute(job: Job, watch: Watch) -> float | None:
         return None
     config = resume_config(job) if is_begun else with_full_paths(job.config)
     check(config)
-    loaded = load_once(config.data, pick_device(config.device), watch)
-    check_same_images(job, loaded)
-    views = deal_roles(config, loaded.images, watch)
+    images = images_of(config.data, pick_device(config.device), watch)
+    assert images.manifest is not None
+    check_same_images(job, images.manifest)
+    views = deal_roles(config, images, watch)
     if not is_begun:
         make_inner_folder(job.path.parent)
         remove_folder(job.path)  # what was killed before it had a config has nothing to lose
     started = time.perf_counter()
-    create = functools.partial(RunFolder.create, job.path, config, format_manifest(loaded.manifest))
+    create = functools.partial(RunFolder.create, job.path, config, format_manifest(images.manifest))
     with RunFolder.open(job.path) if is_begun else create() as folder:
         try:
             fit(config, folder, views, watch)
