@@ -121,8 +121,9 @@ class Index:
         self.labels = [label_of(path) for path in self.paths]
         self.rows_of_label = rows_of_labels(self.paths)
         """Every label, in order, with its rows."""
+        codes = read_codes(path, manifest)
         try:
-            self._engine = pick_engine(vectors_ND, read_codes(path, manifest))
+            self._engine = pick_engine(vectors_ND, codes)
         except ValueError as error:
             raise describe_damage(path / manifest["files"]["codes"], error, REBUILD) from error
         self.engine = self._engine.name
