@@ -187,8 +187,8 @@ def summary(folder: Path) -> str:
     lines = [
         "# What `make torture` did",
         "",
-        "Written by `tests/crash/torture.py`; [trust](../../docs/trust.md) says what each row means, and "
-        "[a373c01](a373c01.md) what the version did that had none of this.",
+        "Written by `tests/crash/torture.py`; [trust](../../docs/trust.md) says what each row means. At the end "
+        "stands what the version did that had none of this.",
         "",
         f"Summed: **{sum(r['kills'] + r['power cuts'] for r in crash):,} processes ended** at a chosen change "
         f"({sum(r['kills'] for r in crash):,} killed, {sum(r['power cuts'] for r in crash):,} with the power), "
@@ -214,6 +214,8 @@ def summary(folder: Path) -> str:
     if load:
         lines += ["", "## A server under bad clients", "", "| | |", "|---|--:|"]
         lines += [f"| {key} | {value} |" for key, value in load[-1]["figures"].items()]
+    if (folder / "a373c01.md").exists():
+        lines += ["", "#" + (folder / "a373c01.md").read_text().rstrip()]
     return "\n".join(lines) + "\n"
 
 
