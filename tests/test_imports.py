@@ -18,7 +18,7 @@ LEVELS = [
     {"studies", "bench", "reports", "search", "publish", "adapters"},
     {"recipes", "display", "model"},
     {"train"},
-    {"autoconfig", "build", "check", "evaluate"},
+    {"autoconfig", "build", "check", "evaluate", "start"},
     {"curricula"},
     {"agents", "sampling", "losses", "metrics", "networks", "data", "pml"},
     {"config", "runs", "runtime", "errors"},

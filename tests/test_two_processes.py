@@ -196,6 +196,15 @@ def test_two_processes_have_the_losses_the_actions_and_the_bins_of_one(by_one, b
     assert_alike(by_two[0], by_one)
 
 
+def test_two_processes_start_from_the_head_of_one(config, tmp_path):
+    config = replace(config, network=replace(config.network, head="whitening"), num_epochs=1)
+    by_one = train(config, tmp_path / "one")
+    first, second = together(2, lambda rank: trained_state(config, tmp_path / "two"), tmp_path)
+    assert all(torch.equal(first["network"][name], second["network"][name]) for name in first["network"])
+    for ours, theirs in zip(RunFolder(tmp_path / "two").load_start(), by_one.load_start(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
 def test_one_run_folder_is_written_with_the_same_files(by_one, by_two):
     assert sorted(path.name for path in by_one.iterdir()) == sorted(path.name for path in by_two[0].iterdir())
     assert (by_one / "config.json").read_bytes() == (by_two[0] / "config.json").read_bytes()

@@ -16,7 +16,7 @@ from pads.data.roles import Views
 from pads.errors import UserError
 from pads.losses import build_loss
 from pads.losses.distillation import S2SD, make_distillation
-from pads.networks import EmbeddingNetwork, build_backbone, find_weights, load_weights, use_seed
+from pads.networks import EmbeddingNetwork, Head, build_backbone, find_weights, load_weights, use_seed
 from pads.networks.depth import layer_numbers, rate_scales
 from pads.pml.miners import mine_tuples
 from pads.pml.names import is_theirs
@@ -39,9 +39,14 @@ def build_network(config: Config) -> EmbeddingNetwork:
         )
 
 
-def start_network(config: Config) -> EmbeddingNetwork:
-    """The network as it is before training: with the weights from elsewhere in its backbone, where there are any."""
+def start_network(config: Config, head: Head | None = None) -> EmbeddingNetwork:
+    """The network as it is before training: with the weights from elsewhere in its backbone, where there are any.
+
+    head: what its embedding layer starts from, random numbers if nothing is given.
+    """
     network = build_network(config)
+    if head is not None:
+        network.start_from(head)
     if config.network.weights is not None:
         weights = find_weights(config.network.weights, config.network.backbone)
         network.weights_used = load_weights(network.backbone, weights)

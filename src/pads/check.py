@@ -15,7 +15,7 @@ from pads.data import DATASETS
 from pads.data.augment import check_crop
 from pads.errors import UserError
 from pads.metrics import check_metric_names
-from pads.networks import check_backbone, find_weights
+from pads.networks import HEADS, check_backbone, find_weights
 from pads.pml.names import is_theirs
 from pads.runtime.team import num_processes
 from pads.sampling.triplets import check_draw
@@ -97,6 +97,9 @@ def check(given: Config | AutoConfig) -> None:
         raise UserError(f"optimiser.layer_decay is {config.optimiser.layer_decay}: it must be above 0 and at most 1.")
     if not config.optimiser.head_factor > 0:
         raise UserError(f"optimiser.head_factor is {config.optimiser.head_factor}: it must be above 0.")
+    lookup(HEADS, config.network.head, "head")
+    if not 0 < config.network.shrinkage <= 1:
+        raise UserError(f"network.shrinkage is {config.network.shrinkage}: it must be above 0 and at most 1.")
     if "network.backbone" not in auto:
         check_backbone(config.network.backbone)
         if config.network.weights is not None:

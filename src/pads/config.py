@@ -121,6 +121,11 @@ class Network:
     """Embed in this many dimensions."""
     weights: str | None = None
     """Start the backbone from this file (`--weights FILE`), a download (`imagenet`, `pretrained`), or random weights (null)."""
+    head: str = "random"
+    """Start the embedding layer from `random` numbers, or in closed form from the pooled features of the training images:
+    `plain` (as they are), `pca` (centred, leading directions), or `whitening` (divided by how they vary within a class)."""
+    shrinkage: float = 0.5
+    """Mix the covariance within classes with a sphere by this share, for `head=whitening`; above 0 and at most 1."""
     pooling: str = "mean"
     """Pool the last feature maps by `mean`, `max`, or `mean+max` (their sum)."""
     normalise: bool = True

@@ -46,7 +46,7 @@ from pads.data.roles import Views
 from pads.errors import UserError
 from pads.evaluate import evaluate, metrics_to_report, raw_pixels
 from pads.losses import value_and_share
-from pads.networks import EmbeddingNetwork
+from pads.networks import EmbeddingNetwork, Head, PooledFeatures
 from pads.networks.average import WeightAverage
 from pads.runs import RunFolder, SilentFolder, next_free
 from pads.runs.watch import Watch, nobody
@@ -55,6 +55,7 @@ from pads.runtime.precision import float32_rounding, use_threads
 from pads.runtime.stopping import stop_requests
 from pads.runtime.team import ALONE, Team, join_team
 from pads.sampling import DrawnTriplets, divergence_error
+from pads.start import start_head
 
 
 def train(config: Config | AutoConfig, run: Path | str | None = None, *, watch: Watch | None = None) -> RunFolder:
@@ -133,6 +134,7 @@ def fit(
     own = own_part(config, team)
     with use_threads(config.threads), float32_rounding(config.precision), stop_requests() as stop_requested:
         network, loss_fn, curriculum = build_parts(config, views, team)
+        head = start_head(config, run, network, views.train, team)
         draw = build_draw(config)
         distillation = build_distillation(config, network, views)
         optimiser = build_optimiser(config.optimiser, network, loss_fn, distillation)
@@ -214,7 +216,7 @@ def fit(
         if team.any(stop_requested()):
             raise KeyboardInterrupt(f"saved at step {step} of {num_steps}")
         with average.in_place() if average is not None else nullcontext():
-            run.write_json("metrics.json", final_figures(config, run, network, views, selected, step, team))
+            run.write_json("metrics.json", final_figures(config, run, network, head, views, selected, step, team))
         watch("end", step, run.metrics or {})
         return run
 
@@ -282,6 +284,7 @@ def final_figures(
     config: Config,
     run: RunFolder,
     network: EmbeddingNetwork,
+    head: Head | None,
     views: Views,
     selected: Mapping[str, Any],
     step: int,
@@ -289,7 +292,8 @@ def final_figures(
 ) -> dict[str, Any]:
     """Measure the test split, once at the end: raw pixels, the untrained network, the last epoch, the selected epoch.
 
-    The network, whose last state is in the checkpoint, is left with the weights of the selected epoch.
+    Where the backbone came with weights, its pooled features without a head are measured, too. The network, whose last
+    state is in the checkpoint, is left with the weights of the selected epoch.
     """
     names = metrics_to_report(config)
     figures: dict[str, Any] = {
@@ -304,7 +308,11 @@ def final_figures(
         # one run of k-means: thousands of dimensions make it slow, and nobody chooses by this number
         "test": {"raw pixels": evaluate(raw_pixels, views.test, names, team=team, num_restarts=1)},
     }
-    figures["test"]["untrained"] = evaluate(start_network(config).to(views.device), views.test, names, team=team)
+    untrained = start_network(config, head).to(views.device)
+    if network.weights_used:
+        plain = PooledFeatures(untrained, normalise=True)
+        figures["test"]["pretrained features"] = evaluate(plain, views.test, names, team=team, num_restarts=1)
+    figures["test"]["untrained"] = evaluate(untrained, views.test, names, team=team)
     figures["test"]["last"] = evaluate(network, views.test, names, team=team)
     if selected["step"] in (0, step):
         figures["test"]["trained"] = figures["test"]["last"]

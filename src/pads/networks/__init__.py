@@ -11,7 +11,8 @@ from torch import nn
 from pads.config import lookup, option_names
 from pads.errors import UserError
 from pads.networks.efficientnet_lite import EfficientNetLite0
-from pads.networks.embedding import EmbeddingNetwork, use_seed
+from pads.networks.embedding import EmbeddingNetwork, PooledFeatures, use_seed
+from pads.networks.heads import HEADS, Head, make_head
 from pads.networks.inception_bn import InceptionBN
 from pads.networks.pooling import POOLINGS
 from pads.networks.resnet import resnet18, resnet34, resnet50, resnet50_he
@@ -62,13 +63,17 @@ def build_backbone(name: str, *, pooling: str = "mean", image_size: int | None =
 
 __all__ = [
     "BACKBONES",
+    "HEADS",
     "POOLINGS",
     "EmbeddingNetwork",
+    "Head",
+    "PooledFeatures",
     "WeightsUsed",
     "backbone_of",
     "build_backbone",
     "check_backbone",
     "find_weights",
     "load_weights",
+    "make_head",
     "use_seed",
 ]

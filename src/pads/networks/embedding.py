@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pads.errors import UserError
+from pads.networks.heads import Head
 from pads.networks.pooling import pool_twice
 from pads.networks.weights import WeightsUsed
 
@@ -58,18 +59,28 @@ class EmbeddingNetwork(nn.Module):
             self.gives_features = True
 
     def forward(self, images_BCHW: Tensor) -> Any:
-        # the head stays in float32: half precision in the last layer would move distances by a good part of a bin
-        kind = images_BCHW.device.type
-        with torch.autocast(kind, torch.bfloat16, cache_enabled=False) if self.in_bfloat16 else nullcontext():
-            features_BF = self.backbone(images_BCHW)
+        features_BF = self.pool_features(images_BCHW)
         if self.gives_features:
             features_BF, of_both_BF = features_BF
-        with torch.autocast(kind, enabled=False):
+        # the head stays in float32: half precision in the last layer would move distances by a good part of a bin
+        with torch.autocast(images_BCHW.device.type, enabled=False):
             embeddings_BD = self.embedding(features_BF.float())
         embeddings_BD = F.normalize(embeddings_BD, dim=1) if self.normalise else embeddings_BD
         if self.gives_features and self.training:
             return embeddings_BD, features_BF.float(), of_both_BF.float()
         return embeddings_BD
+
+    def pool_features(self, images_BCHW: Tensor) -> Any:
+        """Return the pooled features of the backbone, in its own precision; with mean plus maximum if it gives both."""
+        kind = images_BCHW.device.type
+        with torch.autocast(kind, torch.bfloat16, cache_enabled=False) if self.in_bfloat16 else nullcontext():
+            return self.backbone(images_BCHW)
+
+    def start_from(self, head: Head) -> None:
+        """Put this head in place of the random one."""
+        with torch.no_grad():
+            self.embedding.weight.copy_(head.weight_DF)
+            self.embedding.bias.copy_(head.bias_D)
 
     def train(self, mode: bool = True) -> EmbeddingNetwork:
         super().train(mode)
@@ -78,6 +89,19 @@ class EmbeddingNetwork(nn.Module):
                 if isinstance(module, nn.BatchNorm2d):
                     module.eval()
         return self
+
+
+class PooledFeatures(nn.Module):
+    """Map images_BCHW to the pooled features_BF of a network's backbone, without its head."""
+
+    def __init__(self, network: EmbeddingNetwork, *, normalise: bool = False) -> None:
+        super().__init__()
+        self.network, self.normalise = network, normalise
+
+    def forward(self, images_BCHW: Tensor) -> Tensor:
+        features = self.network.pool_features(images_BCHW)
+        features_BF = (features[0] if self.network.gives_features else features).float()
+        return F.normalize(features_BF, dim=1) if self.normalise else features_BF
 
 
 @contextmanager

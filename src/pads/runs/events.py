@@ -23,7 +23,9 @@ TIMING = {"step": is_positive, "seconds?": float, "images_per_second": float}
 TEST_POINT = {"step": is_count, "epoch": is_positive, "recall@1": float}
 SHAPES = {"events.jsonl": EVENT, "timing.jsonl": TIMING, "test_curve.jsonl": TEST_POINT}
 
-FIGURES = {row: {str: float} for row in ("raw pixels", "untrained", "last", "trained")}
+ROWS = ("raw pixels", "pretrained features", "untrained", "last", "trained")
+"""Of the closing table; the second, the pooled features without a head, is there where the backbone came with weights."""
+FIGURES = {row + "?" * (row == "pretrained features"): {str: float} for row in ROWS}
 MEASURED = {
     "recipe": str,
     "seed": is_count,
@@ -42,7 +44,7 @@ def is_measured(value: Any) -> bool:
     """Tell whether these are the figures of a whole run: the same of every network, and of a selected epoch if there is one."""
     if not has_shape(value, MEASURED):
         return False
-    same = len({tuple(sorted(value["test"][row])) for row in FIGURES}) == 1
+    same = len({tuple(sorted(value["test"][row])) for row in ROWS if row in value["test"]}) == 1
     return same and (value["selection"] is None) == (value["protocol"] == "last")
 
 

@@ -7,6 +7,7 @@ events.jsonl        one JSON per event, deterministic: a resumed run has the sam
 timing.jsonl        seconds and images per second, which are not
 test_curve.jsonl    the test split over training, if asked for; nothing in training reads it
 checkpoints/        step-000123.safetensors: everything a resumed run needs
+start.safetensors   the head as it was made from the training images, where the config asks for that
 selected.safetensors  the network at the epoch that the selection split picked
 metrics.json        the final figures; it exists when the run is finished
 """
@@ -58,6 +59,7 @@ TO_RESUME = {
     "generator": torch.Tensor,
 }
 SELECTED = {"network": dict}
+START = {"weight": torch.Tensor, "bias": torch.Tensor}
 
 
 class RunFolder:
@@ -152,6 +154,11 @@ class RunFolder:
     def selected_path(self) -> Path:
         """Return the path of the network at the selected epoch."""
         return self.path / "selected.safetensors"
+
+    @property
+    def start_path(self) -> Path:
+        """Return the path of the head that was made from the training images."""
+        return self.path / "start.safetensors"
 
     @property
     def metrics(self) -> dict[str, Any] | None:
@@ -262,6 +269,17 @@ class RunFolder:
                 "back, or train anew; the last epoch is still there for `pads evaluate --checkpoint last`."
             )
 
+    def save_start(self, weight_DF: torch.Tensor, bias_D: torch.Tensor) -> None:
+        """Write the head that was made from the training images: a run that goes on need not make it anew."""
+        save_state(self.start_path, {"weight": weight_DF, "bias": bias_D}, again=RESUME)
+
+    def load_start(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Load weight and bias of the head that was made from the training images; None before that."""
+        if not self.start_path.exists():
+            return None
+        state = load_state(self.start_path, START)
+        return state["weight"], state["bias"]
+
     def save_selected(self, network: Mapping[str, Any], **about: Any) -> None:
         """Write the network of the epoch that the selection split picked."""
         save_state(self.selected_path, {"network": network, **about}, again=RESUME)
@@ -313,6 +331,9 @@ class SilentFolder(RunFolder):
         pass
 
     def save_checkpoint(self, step: int, state: Mapping[str, Any]) -> None:
+        pass
+
+    def save_start(self, weight_DF: torch.Tensor, bias_D: torch.Tensor) -> None:
         pass
 
     def save_selected(self, network: Mapping[str, Any], **about: Any) -> None:
