@@ -198,7 +198,7 @@ def pads_code(base: Config) -> Config:
     return with_pads(replace(base, loss=pads_margin(base)), "code")
 
 
-def fixed_bins_code(base: Config) -> Config:
+def bins_code(base: Config) -> Config:
     """Return the same, never adapted."""
     return replace(pads_code(base), curriculum=Part("bins", CODE_BINS))
 
