@@ -10,6 +10,8 @@ from pads.check import check
 from pads.config import Config
 from pads.data.emoji import emoji
 from pads.data.splits import split_roles
+from pads.studies import STUDIES
+from pads.studies.claims import Evidence, hold_claims
 from pads.studies.engines import Job, Outcome
 
 ROOT = Path(__file__).parents[2]
@@ -108,3 +110,29 @@ def test_the_page_has_every_part_and_a_command_for_all_that_was_not_run(tool):
     for section in re.split(r"\n### ", page)[1:]:
         if "| not run" in section:
             assert "- Not run on " in section
+
+
+class AllRun(Evidence):
+    """The evidence as it is when run 4 is done: the rows of every arm of its studies."""
+
+    def __init__(self, studies):
+        self.studies, self.data, self.about, self.folders = studies, "emoji", {}, {}
+
+    def rows(self, study, arm):
+        if study not in self.studies or arm not in [each.name for each in STUDIES[study].arms]:
+            return []
+        return [{"seed": seed, "selected_recall@1": 0.4 + 0.01 * seed, "seconds": 20.0} for seed in range(5)]
+
+    def runs(self, study, arm):
+        return []
+
+    def perplexities(self, study, arm):
+        return [[9.0, 5.0, 6.0] for _ in self.rows(study, arm)]
+
+
+def test_run_4_answers_every_sentence_on_emoji_but_that_of_inception_bn(tool):
+    studies = {piece.study for piece in tool.RUNS["4"]}
+    held = hold_claims(AllRun(studies))
+    assert [claim.says for claim, found in held if "not run" in found.words] == ["Inception-BN: PADS above U-dist"]
+    without_n = [claim.says for claim, found in held if not re.search(r"n = 5|of 5 runs", found.words)]
+    assert without_n == ["CUB: above all published methods", "Inception-BN: PADS above U-dist"]
