@@ -13,6 +13,7 @@ from pads.config import AutoConfig, Config, Sampling, drop_auto, from_dict, look
 from pads.curricula import Curriculum, FixedCurriculum, make_curriculum
 from pads.data import DATASETS
 from pads.data.augment import check_crop
+from pads.data.batches import BATCHES
 from pads.errors import UserError
 from pads.metrics import check_metric_names
 from pads.networks import HEADS, check_backbone, find_weights
@@ -93,6 +94,7 @@ def check(given: Config | AutoConfig) -> None:
             "data.reward_resample_every draws images at random: set data.reward_pick=random, or leave it at null."
         )
     lookup(DATASETS, config.data.name, "data set")
+    lookup(BATCHES, config.data.batches, "way to draw data.batches,")
     if not 0 < config.optimiser.layer_decay <= 1:
         raise UserError(f"optimiser.layer_decay is {config.optimiser.layer_decay}: it must be above 0 and at most 1.")
     if not config.optimiser.head_factor > 0:
