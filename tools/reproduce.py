@@ -8,8 +8,8 @@
     python tools/reproduce.py 4 --store emoji-store             # the drawings as a store, for a machine without them
 
 A part is one `pads study`; all parts of a run share their processes. The same command goes on where it stopped. With
-`--minutes` no run starts later than that, and `--results` makes a folder of evidence of each part (tools/gather.py) as soon
-as it is done, and of the others at the end; its seeds.csv grows with every run.
+`--minutes` no run starts later than that. `--results` copies the rows of each part to PART.csv there with every run that ends,
+and makes folders of evidence (tools/gather.py) at the end.
 """
 
 from __future__ import annotations
@@ -49,6 +49,10 @@ class Piece(NamedTuple):
     epochs: int | None = None
     """The base's or the study's, if none is named."""
     settings: tuple[str, ...] = ()
+    joins: str = ""
+    """The part whose folder of evidence has these rows too: other arms of the same study in the same setting."""
+    is_aside: bool = False
+    """Whether its setting is another one, so that `pads study claims` does not read it as the study."""
 
     def command(self) -> str:
         """Return the command that runs this part alone."""
@@ -63,19 +67,20 @@ LEARNED = ("pads-code", "fixed-bins-code", "random-reward-code")
 ADAPTED = ("pads-code", "fixed-bins-code")
 STATIC = ("single-bin-code", "udist-rho-code", "udist-authors")
 TRIPLET = ("triplet-semihard", "triplet-udist", "triplet-pads", "triplet-hard")
+HELD_OUT, LONG = ("data.selection_share=0.1",), ("num_epochs=300",)
 PER_CLASS = ("data.reward_share=0.28",)
 """Two of the seven drawings of an emoji, and two of each class with fewer: with less, no split per class is possible."""
 
 RUNS: dict[str, tuple[Piece, ...]] = {
     "1": (
         Piece("cub200-authors", "authors", "cub200", LEARNED),
-        Piece("cub200-authors-static", "authors", "cub200", STATIC, THREE),
-        Piece("cub200-authors-selected", "authors", "cub200", ADAPTED, THREE, None, ("data.selection_share=0.1",)),
-        Piece("cub200-authors-300-epochs", "authors", "cub200", ADAPTED, ONE, None, ("num_epochs=300",)),
+        Piece("cub200-authors-static", "authors", "cub200", STATIC, THREE, joins="cub200-authors"),
+        Piece("cub200-authors-selected", "authors", "cub200", ADAPTED, THREE, None, HELD_OUT, is_aside=True),
+        Piece("cub200-authors-300-epochs", "authors", "cub200", ADAPTED, ONE, None, LONG, is_aside=True),
     ),
     "2": (
         Piece("cars196-authors", "authors", "cars196", LEARNED),
-        Piece("cars196-udist", "authors", "cars196", ("udist-authors",), ONE, None, ("num_epochs=300",)),
+        Piece("cars196-udist", "authors", "cars196", ("udist-authors",), ONE, None, LONG, is_aside=True),
     ),
     "3": (Piece("cub200-controls", "controls", "cub200", ("pads", "fixed-bins", "random-actions"), FIVE, 120),),
     "4": (
@@ -151,9 +156,12 @@ def reproduce(plans: Sequence[Plan], options: argparse.Namespace) -> None:
         show.begin(f"run {options.run}", sum(runs.total for runs in schedule.runs), schedule.num_done())
         run_all(schedule, show, jobs=options.jobs)
     for runs in schedule.runs:
-        keep(runs, options.results)
+        if runs.done:
+            write_report(read_result(runs.plan, runs.failures))
         for key, error in runs.failures.items():
             print(f"{runs.plan.out.name}: {key[0]}-{key[1]} failed: {error}")
+    if options.results:
+        keep_evidence([runs.plan for runs in schedule.runs if runs.done], RUNS[options.run], options.results)
     print(f"{schedule.num_done()} runs are done, {sum(len(runs.left) for runs in schedule.runs)} are left.")
 
 
@@ -180,27 +188,22 @@ class Together:
     def finish(self, job: Job, outcome: Outcome) -> None:
         runs = self.owners.pop(job.path)
         runs.finish(job, outcome)
-        if self.results and (runs.plan.out / "seeds.csv").exists():
-            is_whole = not runs.left and runs not in self.owners.values()
-            if is_whole:
-                keep(runs, self.results)
-            else:
-                copy_rows(runs.plan, self.results)
+        rows = runs.plan.out / "seeds.csv"
+        if self.results and rows.exists():  # what is here outlasts a machine that is taken away
+            self.results.mkdir(parents=True, exist_ok=True)
+            shutil.copy(rows, self.results / f"{runs.plan.out.name}.csv")
 
 
-def copy_rows(plan: Plan, results: Path) -> None:
-    """Put the rows so far where they outlast this process."""
-    (results / plan.out.name).mkdir(parents=True, exist_ok=True)
-    shutil.copy(plan.out / "seeds.csv", results / plan.out.name / "seeds.csv")
-
-
-def keep(runs: Runs, results: Path | None) -> None:
-    """Write the tables of a study, and make its folder of evidence."""
-    if not runs.done:
-        return
-    write_report(read_result(runs.plan, runs.failures))
-    if results:
-        gather([runs.plan.out], results / runs.plan.out.name)
+def keep_evidence(plans: Sequence[Plan], pieces: Sequence[Piece], results: Path) -> None:
+    """Make the folders of evidence of what has been run; parts that belong together make one."""
+    for piece in pieces:
+        folders = {piece.folder, *(other.folder for other in pieces if other.joins == piece.folder)}
+        studies = [plan.out for plan in plans if plan.out.name in folders]
+        if piece.joins or not studies:
+            continue
+        gather(studies, results / piece.folder)
+        if piece.is_aside:
+            (results / piece.folder / "study.json").unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -122,8 +122,9 @@ def list_pieces() -> Iterable[Sequence[str]]:
         for piece in pieces:
             study = STUDIES[piece.study]
             arms = ", ".join(f"`{arm}`" for arm in piece.arms) or f"all {len(study.arms)} of `{study.name}`"
-            has_folder = (RESULTS / piece.folder / "claim.json").exists()
-            folder = f"[{piece.folder}](../results/{piece.folder}/README.md)" if has_folder else f"`{piece.folder}`"
+            evidence = piece.joins or piece.folder
+            has_folder = (RESULTS / evidence / "claim.json").exists()
+            folder = f"[{evidence}](../results/{evidence}/README.md)" if has_folder else f"`{evidence}`"
             yield run, folder, arms, str(len(piece.seeds)), str(num_epochs(piece)), f"`{piece.command()}`"
 
 

@@ -96,6 +96,27 @@ def test_the_runs_of_several_studies_are_one_queue_and_each_ends_in_its_own_stud
     assert [sorted(study.finished) for study in studies] == [["a-0", "a-1"], ["b-0", "b-1"]]
 
 
+def test_parts_that_belong_together_make_one_folder_of_evidence_and_those_aside_are_no_study(
+    tool, tmp_path, monkeypatch
+):
+    gathered = {}
+
+    def gather(studies, results):
+        results.mkdir(parents=True)
+        (results / "study.json").write_text("{}")
+        gathered[results.name] = [study.name for study in studies]
+
+    monkeypatch.setattr(tool, "gather", gather)
+    pieces = tool.RUNS["1"]
+    tool.keep_evidence([tool.plan_of(piece, options()) for piece in pieces], pieces, tmp_path)
+    assert gathered == {
+        "cub200-authors": ["cub200-authors", "cub200-authors-static"],
+        "cub200-authors-selected": ["cub200-authors-selected"],
+        "cub200-authors-300-epochs": ["cub200-authors-300-epochs"],
+    }
+    assert [path.parent.name for path in tmp_path.glob("*/study.json")] == ["cub200-authors"]
+
+
 def test_no_run_starts_after_the_time_is_up(tool):
     study = FakeRuns("a", 2)
     assert tool.Together([study], options(minutes=-1.0)).next() is None
@@ -106,7 +127,7 @@ def test_the_page_has_every_part_and_a_command_for_all_that_was_not_run(tool):
     page = (ROOT / "docs" / "reproduction.md").read_text()
     for run in tool.RUNS.values():
         for piece in run:
-            assert piece.folder in page and piece.command() in page
+            assert (piece.joins or piece.folder) in page and piece.command() in page
     for section in re.split(r"\n### ", page)[1:]:
         if "| not run" in section:
             assert "- Not run on " in section

@@ -214,8 +214,8 @@ def single_bin(base: Config) -> Config:
 
 def udist_rho_code(base: Config) -> Config:
     """Draw distance-weighted with a flip probability ρ of 0.4 from the authors' batches, on the images of PADS."""
-    own = {"sampling": Sampling(rho=0.4), "curriculum": Part("distance-weighted")}
-    return replace(pads_code(base), loss=margin(0.6), **own)
+    rule = Part("distance-weighted")
+    return replace(pads_code(base), loss=margin(0.6), curriculum=rule, sampling=Sampling(rho=0.4))
 
 
 def udist_authors(base: Config) -> Config:
