@@ -174,8 +174,6 @@ class Optimiser:
     """Train each block of the backbone at this fraction of the rate of the block above it; 1 for all alike."""
     head_factor: float = 1.0
     """Train the embedding layer, which starts from random weights, at this multiple of the rate."""
-    average: float | None = None
-    """Measure and keep an exponential moving average of the weights with this decay instead of the last ones; null for none."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +46,6 @@ from pads.errors import UserError
 from pads.evaluate import evaluate, metrics_to_report, raw_pixels
 from pads.losses import value_and_share
 from pads.networks import EmbeddingNetwork, Head, PooledFeatures
-from pads.networks.average import WeightAverage
 from pads.runs import RunFolder, SilentFolder, next_free
 from pads.runs.watch import Watch, nobody
 from pads.runtime.graphs import CapturedStep
@@ -144,9 +142,6 @@ def fit(
         parts = {"network": network, "loss": loss_fn, "optimiser": optimiser, "curriculum": curriculum, "drawn": drawn}
         if distillation is not None:
             parts["distillation"] = distillation
-        average = None if config.optimiser.average is None else WeightAverage(network, config.optimiser.average)
-        if average is not None:
-            parts["average"] = average
         learners = (network, loss_fn) if distillation is None else distillation.beside(network, loss_fn)
         step = restore(run, parts, generator, selected, team)
         if known_changes is not None:  # not before: images that do not fit what was saved leave the run as it was
@@ -174,8 +169,6 @@ def fit(
             loss.backward()
             team.sum_gradients(*learners)
             optimiser.step()
-            if average is not None:
-                average.update()
             drawn.add(loss.detach(), share.detach(), embeddings_BD.detach(), labels_B, triplets)
 
         def save_here() -> str:
@@ -208,15 +201,13 @@ def fit(
                     if adjustment:
                         record("adaptation", step, {**metrics, **adjustment})
 
-            with average.in_place() if average is not None else nullcontext():
-                measure_epoch(config, run, network, views, epoch + 1, step, selected, record, team)
+            measure_epoch(config, run, network, views, epoch + 1, step, selected, record, team)
             if (epoch + 1) % config.checkpoint_every == 0 or epoch + 1 == config.num_epochs:
                 save_here()
 
         if team.any(stop_requested()):
             raise KeyboardInterrupt(f"saved at step {step} of {num_steps}")
-        with average.in_place() if average is not None else nullcontext():
-            run.write_json("metrics.json", final_figures(config, run, network, head, views, selected, step, team))
+        run.write_json("metrics.json", final_figures(config, run, network, head, views, selected, step, team))
         watch("end", step, run.metrics or {})
         return run
 
