@@ -80,7 +80,7 @@ _loaded: dict[Any, Images] = {}
 def images_of(data: Data, device: torch.device, watch: Watch) -> Images:
     """The decoded images, once per process for all runs that share them; those of another data set make room."""
     roles = {"selection_share", "reward_share", "reward_split", "reward_pick", "reward_resample_every", "split_seed"}
-    views = {"image_size", "resize", "augmentation", "flip", "classes_per_batch", "samples_per_class"}
+    views = {"image_size", "resize", "augmentation", "flip", "classes_per_batch", "samples_per_class", "batches"}
     same = replace(data, **{name: getattr(Data(), name) for name in roles | views})
     key = (repr(same), str(device))
     if key not in _loaded:
