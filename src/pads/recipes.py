@@ -159,6 +159,19 @@ def cub200_margin_pads_code() -> Config:
     return with_pads(replace(cub200_margin_udist(), loss=Part("margin", {"beta": 0.6})), "code")
 
 
+def cub200_best() -> Config:
+    """CUB200-2011, ResNet-50, multi-similarity loss with S2SD, four images of a class: the best embedding so far"""
+    config = cub200_margin_udist()
+    return replace(
+        config,
+        data=replace(config.data, classes_per_batch=28, samples_per_class=4, reward_share=0.0),
+        loss=Part("multi-similarity", {"beta": 40.0, "epsilon": 0.1}),
+        distillation=Part("s2sd"),
+        optimiser=replace(config.optimiser, milestones=()),
+        num_epochs=80,
+    )
+
+
 def on_cars196(config: Config) -> Config:
     data = replace(config.data, name="cars196", classes_per_batch=28, samples_per_class=4, reward_share=0.10)
     optimiser = replace(config.optimiser, loss_learning_rate=5e-4, milestones=(140,))
@@ -212,6 +225,7 @@ RECIPES: dict[str, Callable[[], Config | AutoConfig]] = {
     "csv-pads": csv_pads,
     "hf": hf,
     "hf-pads": hf_pads,
+    "cub200-best": cub200_best,
     "cub200-margin-udist": cub200_margin_udist,
     "cub200-margin-pads": cub200_margin_pads,
     "cub200-margin-pads-code": cub200_margin_pads_code,
