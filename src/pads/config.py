@@ -97,6 +97,9 @@ class Data:
     """Put this many classes into a batch: P of P x S images."""
     samples_per_class: int = 2
     """Put this many images of each class into a batch: S of P x S images."""
+    batches: str = "distinct classes"
+    """Draw the classes of a batch without repeating one (`distinct classes`), or as the authors' code does (`with
+    replacement`: a class or an image may come again)."""
     selection_share: float = 0.10
     """Hold out this share of the training classes to select the epoch, for every arm alike."""
     reward_share: float = 0.15

@@ -35,6 +35,7 @@ from pads.runs.hub import HUB, pull
 from pads.runs.watch import nobody
 from pads.runtime.files import write_atomically
 from pads.runtime.precision import float32_rounding, use_threads
+from pads.runtime.reading import check_regular
 
 BATCH = 128
 CPU_PIXELS = 8 * 224 * 224
@@ -218,14 +219,23 @@ def save_file(path: Path, model: Model, **about: str) -> None:
 
 def load_file(path: Path, device: str = "auto") -> Model:
     try:
+        check_regular(path)
         with safetensors.safe_open(path, framework="pt") as file:
             config = from_json((file.metadata() or {})["config"])
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         network = build_network(config)
         network.load_state_dict(state)
-    except UserError:
+    except (UserError, FileNotFoundError):
         raise
-    except (LookupError, RuntimeError, TypeError, ValueError, AttributeError, safetensors.SafetensorError) as error:
+    except (
+        OSError,
+        LookupError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        safetensors.SafetensorError,
+    ) as error:
         raise UserError(
             f"{path} is not a whole model of pads: give a run folder, or what `pads export` made."
         ) from error

@@ -29,7 +29,7 @@ from pads.build import (
 )
 from pads.check import check
 from pads.config import AutoConfig, Config, drop_auto, from_values, set_value, to_dict, value_of
-from pads.data.batches import class_batches, rank_share
+from pads.data.batches import BATCHES, rank_share
 from pads.data.benchmark import Benchmark
 from pads.data.loading import load_images, load_views
 from pads.data.manifest import (
@@ -287,7 +287,7 @@ def epoch_batches(config: Config, views: Views, epoch: int, num_batches: int) ->
     """Return the batches of an epoch: a function of seed and epoch alone, so that a resumed run finds the same."""
     labels, data = views.train.labels_N.cpu().numpy(), config.data
     sizes = data.classes_per_batch, data.samples_per_class
-    indices = class_batches(labels, *sizes, seed=config.seed, epoch=epoch, num_batches=num_batches)
+    indices = BATCHES[data.batches](labels, *sizes, seed=config.seed, epoch=epoch, num_batches=num_batches)
     return torch.as_tensor(indices, device=views.device)
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import functools
-import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from PIL import Image, _imaging
+
+from pads.runtime.reading import open_regular
 
 try:
     from PIL import AvifImagePlugin
@@ -67,17 +66,6 @@ def register_heif() -> bool:
         return False
     pillow_heif.register_heif_opener()
     return True
-
-
-def open_regular(path: str | Path) -> BinaryIO:
-    """Open a regular file to read it: a FIFO would make us wait for ever, and a device need not end."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    kind = os.fstat(handle).st_mode
-    if stat.S_ISREG(kind):
-        return open(handle, "rb")
-    os.close(handle)
-    number = errno.EISDIR if stat.S_ISDIR(kind) else errno.EINVAL
-    raise OSError(number, "is a directory" if stat.S_ISDIR(kind) else "not a regular file", str(path))
 
 
 def silence_libtiff() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from pads.data.benchmark import Benchmark, ImageList, classes_with_two, count, image_list, list_few, overlap_notes
 from pads.data.folder import HOLD_OUTS, MIN_CLASSES, check_num_classes, hold_out_test
 from pads.errors import UserError, missing_extra
-from pads.runtime.files import NotWritten, make_folder, write_atomically
+from pads.runtime.files import NotWritten, make_inner_folder, write_atomically
 
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 LABEL_COLUMNS = ("label", "labels", "class", "category", "fine_label", "product_id", "item_id", "id")
@@ -168,7 +168,8 @@ def as_file(picture: Mapping[str, Any], path: Path) -> Path:
     path = path.with_suffix(SUFFIXES.get(content[:2], ".img"))
     if not path.is_file() or path.stat().st_size != len(content):
         try:
-            make_folder(path.parent)
+            make_inner_folder(path.parents[1])
+            make_inner_folder(path.parent)
             write_atomically(path, content, sync=False)
         except NotWritten as error:
             raise UserError(f"the images cannot be written to {path.parent} ({error.reason}).") from error

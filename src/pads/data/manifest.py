@@ -45,7 +45,7 @@ from pads.data.hf import hub_place
 from pads.data.look import UNREADABLE, Copies, Sample, describe_bad_images, describe_copies, sample_file
 from pads.errors import UserError
 from pads.runtime.files import RESUME, write_atomically
-from pads.runtime.reading import Misfit, describe_damage, is_count, read_json_lines
+from pads.runtime.reading import Misfit, describe_damage, is_count, open_regular, read_json_lines
 
 if TYPE_CHECKING:
     from pads.data.prepare import Prepared
@@ -529,7 +529,7 @@ def take(rows: Iterator[Any], is_kind: Callable[[Any], bool]) -> Any:
 def read_changed(path: Path) -> str:
     """Read from the first line what became different while the run knew of it; empty if nothing did."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             header = json.loads(file.readline())
         return " ".join(header["changed"])
     except FileNotFoundError:

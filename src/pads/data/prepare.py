@@ -54,6 +54,7 @@ from pads.runtime.files import (
     append_line,
     make_array,
     make_folder,
+    make_inner_folder,
     open_to_append,
     overwrite,
     remove_file,
@@ -65,6 +66,8 @@ from pads.runtime.reading import has_shape as is_shaped
 
 PIXELS, CHUNKS, STORE = "pixels.npy", "chunks.jsonl", "store.json"
 AGAIN = "run `pads prepare` again."
+HIDDEN = ".pads-"
+"""How the name of a store beside the images begins: in a folder that may be a stranger's, so that no link is followed."""
 FORMAT = 2
 CHUNK_IMAGES = 128
 SPLIT = {
@@ -305,7 +308,7 @@ def usual_size(name: str) -> int:
 
 def usual_place(name: str, root: Path, shape: tuple[int, int, int]) -> Path:
     """Beside the images, so that `--data DIR` finds it; hidden, so that it is not taken for a class."""
-    return base_of(root) / f".pads-{name}-{shape[1]}x{shape[2]}"
+    return base_of(root) / f"{HIDDEN}{name}-{shape[1]}x{shape[2]}"
 
 
 def find_prepared_sizes(name: str, root: Path, ratio: float) -> tuple[int, ...]:
@@ -414,7 +417,7 @@ def start_files(path: Path, chunks: Sequence[Chunk], image_shape: tuple[int, int
     shape = (num_images(chunks), *image_shape)
     sources = {chunk.number: chunk.source for chunk in chunks}
     try:
-        make_folder(path)
+        (make_inner_folder if path.name.startswith(HIDDEN) else make_folder)(path)
         log = {number: record for number, record in read_log(path).items() if record["source"] == sources.get(number)}
         if not has_shape(path, shape):
             log = {}

@@ -404,7 +404,7 @@ def read_stored(
     """One image exactly as the store keeps it, with the width and height of the original."""
     with hold_picture(source, box, min_side=2 * compute_stored_shape(size, ratio)[2]) as (image, original):
         pixels = squeeze(image, size, ratio, original)
-    del image
+        let_go(image)
     DECODING.give_back()
     return pixels, original
 
@@ -461,11 +461,19 @@ def hold_picture(
             check_alone(num_bytes)
             with DECODING.take(num_bytes):
                 if box is None and min_side is not None:
-                    yield upright_draft(image, min_side, size)
+                    picture = upright_draft(image, min_side, size)
                 else:
-                    yield cut(upright_rgb(image), box)
+                    picture = cut(upright_rgb(image), box)
+                if picture[0] is not image:
+                    let_go(image)
+                yield picture
     except Exception as error:  # Pillow's readers raise whatever they stumble over in a broken file
         raise BadImage(source, error) from error
+
+
+def let_go(image: Image.Image) -> None:
+    """Free the pixels of a picture while they count to the budget: Python may keep them until the next one is decoded."""
+    image.im = Image.core.new("L", (1, 1))
 
 
 def from_array(pixels: np.ndarray) -> Image.Image:

@@ -31,6 +31,7 @@ from pads.runs.backbone import is_backbone
 from pads.runtime.files import (
     PARTIAL,
     make_folder,
+    make_inner_folder,
     put_in_place,
     remove_empty_folder,
     remove_file,
@@ -69,7 +70,7 @@ def export_run(
     model.network.in_bfloat16 = False  # what is exported computes in float32 throughout, and says so
     model.config = replace(model.config, precision="float32")
     path = folder.path / "export" if folder is not None and out is None else Path(out or "").expanduser()
-    exported = open_folder(path, fingerprint(model), checkpoint)
+    exported = open_folder(path, fingerprint(model), checkpoint, is_inner=out is None)
     labels = None
     if folder is not None:
         labels = labels_of(model.config, read_manifest(folder.manifest_path), say)
@@ -92,7 +93,7 @@ def export_run(
     return path
 
 
-def open_folder(path: Path, made_by: str, checkpoint: str) -> dict[str, Any]:
+def open_folder(path: Path, made_by: str, checkpoint: str, *, is_inner: bool) -> dict[str, Any]:
     """Make the folder, or open that of an earlier export; return what it holds of this very network."""
     if (path / EXPORT).is_file():
         shape = {"model": str, "checkpoint": str, "formats": is_formats}
@@ -103,7 +104,7 @@ def open_folder(path: Path, made_by: str, checkpoint: str) -> dict[str, Any]:
     killed_early = {EXPORT + PARTIAL}
     if path.exists() and (not path.is_dir() or {each.name for each in path.iterdir()} - killed_early):
         raise UserError(f"{path} exists and is not an export of pads: give a new folder with --out.")
-    make_folder(path)
+    make_inner_folder(path) if is_inner else make_folder(path)
     empty: dict[str, Any] = {"model": made_by, "checkpoint": checkpoint, "formats": {}}
     write_atomically(path / EXPORT, json.dumps(empty, indent=2) + "\n")  # so that the same command can go on
     return empty

@@ -48,7 +48,7 @@ from pads.runtime.files import (
     sync_lines,
     write_atomically,
 )
-from pads.runtime.reading import is_count, is_positive, read_json
+from pads.runtime.reading import is_count, is_positive, read_json, read_regular
 from pads.runtime.team import num_processes
 
 KEPT_CHECKPOINTS = 2
@@ -238,6 +238,9 @@ class RunFolder:
         for path, length in paths.items():
             if path.exists():
                 cut(path, length)
+        timing = self.path / "timing.jsonl"
+        if timing.exists() and (length := count_whole_lines(timing)) < timing.stat().st_size:
+            cut(timing, length)  # half a line, to which the next one would be added
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a value as a JSON file of the run, atomically."""
@@ -249,6 +252,7 @@ class RunFolder:
         """Write a checkpoint atomically, and delete old ones."""
         for name, file in self._files.items():  # a checkpoint must not remember events that a power cut can take away
             sync_lines(self.path / name, file, again=RESUME)
+        make_inner_folder(self.checkpoints_path)  # which is there, or is a link
         path = self.checkpoints_path / f"step-{step:08d}.safetensors"
         save_state(path, {**state, "lengths": self.lengths()}, again=RESUME)
         for old in self.checkpoints()[:-KEPT_CHECKPOINTS]:
@@ -393,6 +397,11 @@ def next_free(parent: Path | str, name: str) -> Path:
         number += 1
         path = Path(parent) / f"{name}-{number}"
     return path
+
+
+def count_whole_lines(path: Path) -> int:
+    """Return how many bytes of a file are lines that were written to their end."""
+    return read_regular(path).rfind(b"\n") + 1
 
 
 def as_json(value: Any) -> str:

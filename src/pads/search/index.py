@@ -4,7 +4,7 @@
     model-ID.safetensors    the network and the run's config, preprocessing included
     rows-G.json             path, bytes, time of change and checksum of every image
     vectors-G.npy           (N, D) float32
-    codes-G.faiss           beyond 100,000 images: what faiss searches
+    codes-G.safetensors     beyond 100,000 images: what faiss searches
     data.jsonl              the files that were left out and why, if any were (`pads.data.manifest`)
     pending/                while it is being made: chunks of embedded images, so that a killed process loses one chunk
 
@@ -60,11 +60,12 @@ from pads.runtime.reading import (
     is_count,
     is_file_name,
     is_positive,
+    open_regular,
     read_array,
     read_json,
 )
 from pads.search.calibration import Calibration, calibrate_by_labels, calibrate_run, check_precision
-from pads.search.engines import has_faiss, make_codes, nearest_of_all, needs_codes, pick_engine, rank_candidates
+from pads.search.engines import CODES, has_faiss, make_codes, nearest_of_all, needs_codes, pick_engine, rank_candidates
 from pads.search.files import Bad, Found, Read, Row, existing_images_folder, find_below, label_of, read_chunks
 
 FORMAT = 1
@@ -113,6 +114,7 @@ CONTENTS = {
     "codes": (None, {"num_probes": is_positive, "recall": float}),
     "files": {"model": is_file_name, "rows": is_file_name, "vectors": is_file_name, "codes?": is_file_name},
     "checksums?": {str: str},
+    "sha256?": (str, None),
 }
 """Of index.json."""
 PENDING_CHUNK = {"model": str, "rows": list, "vectors": torch.Tensor}
@@ -154,7 +156,11 @@ class Index:
         self.labels = [label_of(path) for path in self.paths]
         self.rows_of_label = rows_of_labels(self.paths)
         """Every label, in order, with its rows."""
-        self._engine = pick_engine(vectors_ND, read_codes(path, manifest))
+        codes = read_codes(path, manifest)
+        try:
+            self._engine = pick_engine(vectors_ND, codes)
+        except ValueError as error:
+            raise describe_damage(path / manifest["files"]["codes"], error, REBUILD) from error
         self.engine = self._engine.name
         values = manifest["calibration"]
         self.calibration = make_calibration(values) if isinstance(values, dict) else None
@@ -323,7 +329,7 @@ def build_index(
             ),
         }
         write_left_out(path, left_out)
-        if before is not None and rows == rows_before and needs_codes(len(rows)) == (before["codes"] is not None):
+        if before is not None and rows == rows_before and needs_codes(len(rows)) == has_codes(before):
             write_manifest(path, {**before, **manifest})
         else:
             write_index(path, manifest, model, rows, known.vectors(rows))
@@ -480,7 +486,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} {what}. `pads index RUN IMAGES --out {path}` makes one.")
     if read_json(path / MANIFEST, {"format": int}, REBUILD)["format"] != FORMAT:
         raise UserError(f"{path} was made by another version of pads: {REBUILD}")
-    return read_json(path / MANIFEST, CONTENTS, REBUILD)
+    manifest: dict[str, Any] = read_json(path / MANIFEST, CONTENTS, REBUILD)
+    if manifest.pop("sha256", None) not in (None, digest_manifest(manifest)):  # the first versions had none
+        raise describe_damage(path / MANIFEST, Misfit("its checksum does not fit"), REBUILD)
+    return manifest
 
 
 def read_rows(path: Path, manifest: Mapping[str, Any]) -> list[Row]:
@@ -509,7 +518,15 @@ def read_codes(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any] | None
         return None
     if "codes" not in manifest["files"]:
         raise describe_damage(path / MANIFEST, Misfit("files.codes is missing"), REBUILD)
-    return {**codes, "content": np.fromfile(path / manifest["files"]["codes"], dtype=np.uint8)}
+    if not has_codes(manifest):
+        return None
+    content = load_state(path / manifest["files"]["codes"], dict.fromkeys(CODES, torch.Tensor))
+    return {**codes, "content": {name: content[name].numpy() for name in CODES}}
+
+
+def has_codes(manifest: Mapping[str, Any]) -> bool:
+    """Tell whether an index has codes that are read; those of the first versions were faiss's own, which believes anything."""
+    return manifest["codes"] is not None and manifest["files"].get("codes", "").endswith(".safetensors")
 
 
 def is_row(values: Any) -> bool:
@@ -561,14 +578,14 @@ def write_index(
     write_array(path / files["vectors"], vectors_ND)
     codes = make_codes(vectors_ND) if needs_codes(len(rows)) else None
     if codes is not None:
-        files["codes"] = f"codes-{generation}.faiss"
-        write_atomically(path / files["codes"], codes.pop("content").data)
+        files["codes"] = f"codes-{generation}.safetensors"
+        save_state(path / files["codes"], {name: torch.from_numpy(part) for name, part in codes.pop("content").items()})
     checksums = {kind: checksum_of(path / name) for kind, name in files.items()}
     write_manifest(path, {**manifest, "files": files, "checksums": checksums, "codes": codes})
 
 
 def checksum_of(path: Path) -> str:
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -576,13 +593,25 @@ def check_files(path: Path, manifest: Mapping[str, Any]) -> None:
     """Refuse an index with a file that is not as it was written: a flipped bit would be another neighbour."""
     for kind, expected in manifest.get("checksums", {}).items():
         file = path / manifest["files"].get(kind, MANIFEST)
-        if checksum_of(file) != expected:
-            raise describe_damage(file, Misfit("its checksum does not fit"), REBUILD)
+        try:
+            if checksum_of(file) != expected:
+                raise Misfit("its checksum does not fit")
+        except FileNotFoundError:
+            raise
+        except (OSError, Misfit) as error:
+            raise describe_damage(file, error, REBUILD) from error
+
+
+def digest_manifest(manifest: Mapping[str, Any]) -> str:
+    """Return a checksum of what index.json says: a digit that flips in the calibration would be another threshold."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
     """From here on the index is what the manifest says; files of an index that it does not name go."""
-    write_atomically(path / MANIFEST, json.dumps(manifest, indent=2) + "\n")
+    manifest = json.loads(json.dumps(manifest))  # as it is read back
+    content = {**manifest, "sha256": digest_manifest(manifest)}
+    write_atomically(path / MANIFEST, json.dumps(content, indent=2) + "\n")
     for each in path.iterdir():
         if each.name == PENDING:
             remove_folder(each)

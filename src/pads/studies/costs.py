@@ -11,7 +11,7 @@ from pads.config import Config
 from pads.curricula import is_adaptive
 from pads.data.benchmark import count
 from pads.display import make_console, say
-from pads.studies.arms import Study, base_config
+from pads.studies.arms import Study, study_base
 from pads.studies.tables import STUDIES
 
 SIZES = {"cub200": (5864, 5924), "cars196": (8054, 8131), "sop": (59551, 60502), "emoji": (4552, 4543)}
@@ -51,7 +51,7 @@ def run_seconds(config: Config, rates: Rates) -> float | None:
 
 def study_seconds(study: Study, base: str, num_seeds: int) -> tuple[float | None, str]:
     """Of all arms and seeds on one device, and where the figures are from."""
-    configs = [arm.change(base_config(base, scheduled=study.scheduled)) for arm in study.arms]
+    configs = [arm.change(study_base(study, base)) for arm in study.arms]
     rates = RATES.get(configs[0].network.backbone, RATES["resnet50"])
     seconds = [run_seconds(config, rates) for config in configs]
     known = [each for each in seconds if each is not None]

@@ -22,6 +22,7 @@ from starlette.exceptions import HTTPException
 import pads
 from pads.data.formats import FORMATS_IN_WORDS
 from pads.errors import UserError
+from pads.runtime.reading import read_regular
 from pads.search.serve import answers, pictures
 from pads.search.serve.guard import COOKIE, EVERYWHERE, MAX_BYTES, Guard, is_loopback, pick_token
 from pads.search.serve.patience import ImpatientProtocol
@@ -308,7 +309,7 @@ def add_pages(app: FastAPI, served: Served) -> None:
     def report() -> HTMLResponse:
         if served.run is None or not served.run.report.is_file():
             raise HTTPException(404, "there is no report; `pads report RUN` writes one.")
-        return HTMLResponse(served.run.report.read_text("utf-8"), headers={"Content-Security-Policy": REPORT_POLICY})
+        return HTMLResponse(read_regular(served.run.report), headers={"Content-Security-Policy": REPORT_POLICY})
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------
