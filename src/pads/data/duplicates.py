@@ -29,7 +29,7 @@ FLAT = 3.0
 """The standard deviation of the grey levels of a picture that shows nothing: all such look alike."""
 BAND = 16
 """Signs by which a sorted order begins: near copies with less than 64 / BAND differences agree in one of the bands."""
-MOST_NEIGHBOURS = 128
+MOST_NEIGHBOURS = 32
 """How many of those that begin alike one is compared with, however many there are."""
 
 _positions = (2 * np.arange(SIDE) + 1) * np.pi / (2 * SIDE)
