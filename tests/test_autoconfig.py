@@ -13,6 +13,8 @@ from PIL import Image
 
 import pads
 from pads.autoconfig import (
+    AROUND,
+    DECODE,
     SIZES,
     Facts,
     apply_choices,
@@ -33,6 +35,7 @@ from pads.errors import UserError
 from pads.networks import BACKBONES, backbone_of
 from pads.recipes import RECIPES
 from pads.runs.watch import nobody
+from pads.speed import Speed, measure_seconds, measure_speed
 
 FORTY = Facts((4,) * 8, "mug", num_stored=40, short_side=900)
 THOUSAND = Facts((10,) * 80, "product", num_stored=1000, short_side=70)
@@ -95,6 +98,7 @@ SETTINGS = {
     "optimiser.weight_decay": 0.01,
     "num_epochs": 3,
     "precision": "tf32",
+    "select_every": 3,
 }
 
 
@@ -298,6 +302,36 @@ def test_what_the_choices_cannot_mend_is_said(facts, words):
     assert bool(notes) == bool(words)
 
 
+# -- a time budget -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weights", ["none", "imagenet"])
+@pytest.mark.parametrize("minutes", [3, 10, 60])
+def test_the_epochs_fill_the_minutes_at_the_measured_speed_and_not_more(minutes, weights):
+    facts = replace(THOUSAND, **WITH_WEIGHTS, minutes=minutes, speed=Speed(step=2.0, embed=0.02))
+    config = filled(facts, f"network.weights={weights}")
+    assert config.network.freeze == "none"
+    assert bool(config.before) == (weights == "imagenet")
+    num_steps = config.num_epochs * (72 * 10 // config.data.batch_size)
+    around = AROUND + 1000 * (DECODE / 2 + 2.5 * 0.02)
+    seconds = num_steps * 2.0 + config.num_epochs * 80 * 0.02 + around
+    assert 0.8 * 60 * minutes < seconds <= 60 * minutes
+    assert config.before.get("num_epochs", 5) == 5  # of 11 steps: what a head needs does not depend on the time
+
+
+def test_less_time_than_an_epoch_of_the_network_trains_the_head_alone():
+    config = filled(replace(THOUSAND, **WITH_WEIGHTS, minutes=1.5, speed=Speed(step=5.0, embed=0.05)))
+    assert (config.network.freeze, config.before, config.num_epochs) == ("backbone", {}, 5)
+    from_scratch = filled(replace(THOUSAND, minutes=0.1, speed=Speed(step=5.0, embed=0.05)))
+    assert from_scratch.num_epochs == 1
+
+
+def test_a_measurement_is_the_least_of_its_calls(monkeypatch):
+    clock = iter([0.0, 9.0, 10.0, 10.5, 20.0, 20.4, 30.0, 30.3])
+    monkeypatch.setattr("pads.speed.time.perf_counter", lambda: next(clock))
+    assert measure_seconds(lambda: None, torch.device("cpu")) == pytest.approx(0.3)  # the first call warms up
+
+
 # -- with images -------------------------------------------------------------------------------------------------------
 
 
@@ -347,6 +381,48 @@ def test_a_run_keeps_what_was_chosen_tells_it_and_goes_on_with_it(photos, tmp_pa
     assert any("1 class with a single image" in note for note in notes)
     assert pads.resume(run).is_finished
     assert pads.load(run).embed(photos / "mug 1" / "2.jpg").shape == (1, 128)
+
+
+def test_minutes_become_epochs_that_stand_in_the_config(photos, tmp_path, monkeypatch):
+    told = []
+    settings = [f"data.root={photos}", "threads=1", "device=cpu", "network.weights=none", "data.image_size=32"]
+    monkeypatch.setattr("pads.autoconfig.AROUND", 0)
+    monkeypatch.setattr("pads.autoconfig.measure_speed", lambda config, device: Speed(step=0.5, embed=0.0))
+    config = with_settings(RECIPES["folder"](), settings)
+    run = pads.train(
+        config, tmp_path / "run", watch=lambda kind, step, values: told.append((kind, values)), minutes=0.1
+    )
+    (chosen,) = [{key: reason for key, _, reason in values["choices"]} for kind, values in told if kind == "chosen"]
+    assert "what 0.1 minutes allow; a step takes 0.5 s" in chosen["num_epochs"]
+    assert 8 <= run.config.num_epochs <= 12
+    (run.path / "metrics.json").unlink()
+    monkeypatch.setattr("pads.autoconfig.measure_speed", None)
+    assert pads.resume(run.path).is_finished
+
+
+def test_any_recipe_takes_minutes_and_both_are_refused(photos, tmp_path):
+    config = with_settings(RECIPES["folder"](), [f"data.root={photos}", "num_epochs=3"])
+    with pytest.raises(UserError, match="give one of them, --minutes or num_epochs"):
+        pads.train(config, tmp_path / "run", minutes=3)
+    for minutes in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(UserError, match="no time to train in"):
+            pads.train(RECIPES["folder"](), tmp_path / "run", minutes=minutes)
+    small = ["data.name=folder", f"data.root={photos}", "data.image_size=16", "data.resize=18", "data.store_size=18"]
+    batches = ["data.classes_per_batch=4", "data.reward_share=0", "data.selection_share=0", "threads=1", "device=cpu"]
+    recipe = with_settings(RECIPES["emoji-udist"](), [*small, *batches])
+    run = pads.train(recipe, tmp_path / "run", minutes=0.01)
+    assert run.config.num_epochs == 1  # more would not fit: the start of Python alone takes longer
+    assert replace(run.config, num_epochs=27, optimiser=recipe.optimiser) == replace(recipe, data=run.config.data)
+
+
+def test_a_measured_speed_is_that_of_this_machine(photos):
+    config = with_settings(RECIPES["folder"](), [f"data.root={photos}", "network.weights=none", "data.image_size=32"])
+    speeds = []
+    for name in ("small", "resnet18"):
+        chosen = resolve_auto(with_settings(config, [f"network.backbone={name}"]), torch.device("cpu"), nobody)
+        speeds.append(measure_speed(chosen, torch.device("cpu")))
+    small, large = speeds
+    assert 0 < small.embed < small.step < large.step
 
 
 def test_a_store_that_was_prepared_is_found_and_its_size_taken(photos):

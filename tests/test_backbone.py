@@ -188,3 +188,22 @@ def test_what_needs_a_run_says_what_to_do_with_a_backbone_instead(small, tmp_pat
 
     with pytest.raises(UserError, match=r"make an index with backbone:small.* first"):
         Served(small)
+
+
+def test_a_run_is_measured_beside_the_features_that_it_started_from(small, photos, tmp_path, command):
+    file = small.partition("=")[2]
+    settings = ["data.image_size=16", "data.resize=18", "data.store_size=20", "num_epochs=1", "threads=1"]
+    settings += ["network.backbone=small", f"network.weights={json.dumps(file)}", "data.selection_share=0"]
+    given = [word for setting in settings for word in ("--set", setting)]
+    said = command("train", "folder", "--data", photos, "--run", tmp_path / "run", *given, "--no-report", "--no-index")
+    metrics = pads.RunFolder.open(tmp_path / "run").metrics
+    found = json.loads(command("evaluate", tmp_path / "run", "--json"))
+    assert found["baselines"] == {row: metrics["test"][row] for row in ("raw pixels", "pretrained features")}
+    gains = metrics["compared"]["gain_over"]
+    assert found["compared"]["gain_over"] == {row: gains[row] for row in found["baselines"]}
+    mean = gains["pretrained features"]["map@r"][0]
+    assert mean == pytest.approx(metrics["test"]["trained"]["map@r"] - metrics["test"]["pretrained features"]["map@r"])
+    sentence = next(line for line in said.splitlines() if "than the pretrained features" in line)
+    assert sentence in command("evaluate", tmp_path / "run")
+    plain = evaluate_run(small, data=str(photos))
+    assert plain.keys() == metrics["test"]["pretrained features"].keys()

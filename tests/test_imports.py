@@ -18,7 +18,7 @@ LEVELS = [
     {"studies", "bench", "look", "reports", "search", "publish", "adapters"},
     {"recipes", "display", "model", "verdict"},
     {"train"},
-    {"autoconfig", "build", "check", "evaluate", "features", "stages", "start"},
+    {"autoconfig", "build", "check", "evaluate", "features", "speed", "stages", "start"},
     {"curricula"},
     {"agents", "sampling", "losses", "metrics", "networks", "data", "pml"},
     {"config", "runs", "runtime", "errors"},

@@ -24,6 +24,7 @@ from pads.config import (
     Optimiser,
     Part,
     Sampling,
+    drop_auto,
     flatten_settings,
     from_values,
     set_value,
@@ -41,6 +42,7 @@ from pads.networks import backbone_of, find_input, find_num_features, find_weigh
 from pads.networks.timm_models import is_timm, model_input
 from pads.networks.weights import DOWNLOADED, DOWNLOADS
 from pads.runs.watch import Watch
+from pads.speed import Speed, measure_speed
 
 PRETRAINED = "efficientnet-lite0"
 """The backbone for own images: small, good before any training, and its weights come as a package of their own."""
@@ -56,18 +58,20 @@ MANY_IMAGES = 20_000
 """From here on, decoding them anew for each run is a nuisance."""
 LEAST_STEPS = 200
 """Of a run, however few the images."""
-HEAD_STEPS, HEAD_RATE = 50, 1e-4
-"""Of a head on frozen features: it starts well, learns quickly and over-fits soon after."""
-HEAD_DIM = 512
+HEAD_STEPS = 50
+"""Of a head on frozen features: it starts well, and over-fits soon after."""
+HEAD_DIM, HEAD_IMAGES = 512, 600
 """Of an embedding that is made from pretrained features, where there are images enough to tell so many directions."""
-SECONDS = 240
+HEAD_CLASSES = 12
+"""To train a head on: of fewer, steps teach it nothing that its start does not know."""
+SECONDS = 180
 """Of a run on a CPU, from the command to the report: what is left after the head is spent on the network."""
 LEAST_NETWORK_STEPS, MOST_NETWORK_STEPS = 30, 120
 """Of a pretrained network on a CPU: fewer are not worth the time."""
-FORWARD, TRAIN, DECODE = 0.04, 0.11, 0.02
+EMBED, TRAIN, DECODE = 0.03, 0.11, 0.015
 """Seconds of one core for an image of 224 pixels: to embed it, to learn from it, to read it."""
-AROUND = 40
-"""Seconds of a run for everything else: the measurements, the report, the index."""
+AROUND = 30
+"""Seconds of a run for everything else: the start of Python, the report, the calibration."""
 MILESTONES = (0.6, 0.85)
 """Where the learning rates fall, as shares of the epochs."""
 
@@ -94,6 +98,10 @@ class Facts:
     """The backbone that the given weights were made for."""
     cores: int = 2
     """Threads that compute on a CPU."""
+    minutes: float | None = None
+    """That the user gives the run."""
+    speed: Speed | None = None
+    """Of this machine, where it was measured."""
     has_pretrained: bool = False
     """The package with the weights of `PRETRAINED` is installed."""
 
@@ -110,10 +118,15 @@ class Choice:
 
 
 def resolve_auto(
-    config: Config | AutoConfig, device: torch.device, watch: Watch, known: Manifest | None = None
+    config: Config | AutoConfig,
+    device: torch.device,
+    watch: Watch,
+    minutes: float | None = None,
+    known: Manifest | None = None,
 ) -> Config:
     """Choose what is left to be chosen; what was chosen is told to whoever watches. A Config stays as it is.
 
+    minutes: how long the run may take; the epochs follow from it and from a step that is measured here and now.
     known: what the look found, so that images that cannot be read do not count.
     """
     if isinstance(config, Config):
@@ -123,6 +136,10 @@ def resolve_auto(
     resolved = apply_choices(config, chosen)
     if isinstance(resolved, AutoConfig):
         facts = find_facts(resolved, device, known)
+        if minutes is not None:
+            facts = replace(facts, minutes=minutes)
+            planned = drop_auto(apply_choices(resolved, choose_settings(resolved, facts)))
+            facts = replace(facts, speed=measure_speed(planned, device))
         more = choose_settings(resolved, facts)
         resolved, chosen = apply_choices(resolved, more), [*chosen, *more]
         assert isinstance(resolved, Config)
@@ -173,7 +190,7 @@ def choose_settings(left: AutoConfig, facts: Facts) -> list[Choice]:
         chosen.append(Choice(key, value, reason))
         return value
 
-    on_gpu, where = (True, "a GPU") if facts.device != "cpu" else (False, "a CPU")
+    on_gpu = facts.device != "cpu"
 
     given_backbone = None if "network.backbone" in auto else config.network.backbone
     weights = choose("network.weights", *choose_weights(given_backbone, facts))
@@ -206,44 +223,18 @@ def choose_settings(left: AutoConfig, facts: Facts) -> list[Choice]:
     classes = choose("data.classes_per_batch", classes, reason)
     choose("data.samples_per_class", samples, reason)
 
-    steps_per_epoch = max(1, sum(train_sizes) // (classes * samples))
-    head_epochs = max(1, round(HEAD_STEPS / steps_per_epoch))
-    network_steps = count_network_steps(facts, classes * samples, image_size) if is_pretrained and not on_gpu else 0
-    can_freeze = (
-        is_pretrained and not on_gpu and config.distillation.name == "none" and not config.data.reward_resample_every
+    work = Work(sum(train_sizes), len(train_sizes), classes * samples, image_size, config, facts)
+    can_freeze = is_pretrained and not on_gpu and config.distillation.name == "none"
+    can_freeze = can_freeze and not config.data.reward_resample_every
+    has_time = work.count_steps() >= (LEAST_NETWORK_STEPS if facts.minutes is None else work.steps_per_epoch)
+    freeze = choose(
+        "network.freeze", *choose_freeze(can_freeze, has_time and "num_epochs" in auto, is_pretrained, facts)
     )
-    is_frozen = can_freeze and (network_steps < LEAST_NETWORK_STEPS or "num_epochs" not in auto)
-    freeze = choose("network.freeze", *choose_freeze(is_frozen, is_pretrained, on_gpu, facts))
-    if freeze == "backbone":
-        reason = f"{head_epochs * steps_per_epoch:,} steps on features that are computed once: seconds"
-        epochs = choose("num_epochs", head_epochs, reason)
-        choose("before", {}, "the head alone is trained")
-        rate, why = HEAD_RATE, "small steps: a head over-fits soon"
-    elif is_pretrained and not on_gpu:
-        network_epochs = max(1, min(network_steps, MOST_NETWORK_STEPS) // steps_per_epoch)
-        reason = f"{network_epochs * steps_per_epoch} steps of the network: about {SECONDS // 60} minutes in all"
-        epochs = choose("num_epochs", network_epochs, reason)
-        choose(
-            "before",
-            stage_of_head(head_epochs) if can_freeze else {},
-            "the head first, on features that are computed once: seconds",
-        )
-        rate, why = 1e-4, "small steps keep what the weights know"
-    else:
-        epochs = choose("num_epochs", *choose_epochs(sum(train_sizes), classes * samples, on_gpu, is_pretrained, where))
-        choose("before", {}, "one stage")
-        rate, why = (
-            (3e-5, "small steps keep what the weights know") if is_pretrained else (1e-3, "a network from scratch")
-        )
-    choose("optimiser.learning_rate", rate, why)
-    is_quick = freeze == "backbone"
-    decay, why = (0.0, "none for so few steps") if is_quick else (Optimiser.weight_decay, "as usual")
-    choose("optimiser.weight_decay", decay, why)
-    choose("checkpoint_every", max(1, epochs) if is_quick else 1, "a head takes seconds" if is_quick else "each epoch")
-    milestones = [] if is_quick else sorted({round(share * epochs) for share in MILESTONES} - {0, epochs})
-    choose(
-        "optimiser.milestones", milestones, "none for so few steps" if is_quick else "lower rates at the end, to settle"
-    )
+    stage = choose_head_stage(work) if freeze == "backbone" else choose_network_stage(work, is_pretrained)
+    before = to_settings(choose_head_stage(work)) if can_freeze and freeze == "none" else {}
+    choose("before", before, "the head first, on features that are computed once" if before else "one stage is all")
+    for key, (value, reason) in stage.items():
+        choose(key, value, reason)
     return chosen
 
 
@@ -280,7 +271,7 @@ def choose_embedding_dim(backbone: str, is_pretrained: bool, facts: Facts) -> tu
     if not is_pretrained:
         return 128, "enough for a network from scratch"
     num_features = find_num_features(backbone)
-    if facts.num_images > 1.2 * HEAD_DIM < num_features:
+    if facts.num_images >= HEAD_IMAGES and num_features > HEAD_DIM:
         return HEAD_DIM, "holds what the pretrained features know; 128 would lose some of it"
     return num_features, "all features of the backbone: too few images to choose among them"
 
@@ -291,32 +282,104 @@ def choose_loss(forms_own_pairs: bool) -> tuple[dict[str, Any], str]:
     return asdict(PACED), "the best we found from scratch"
 
 
-def choose_freeze(is_frozen: bool, is_pretrained: bool, on_gpu: bool, facts: Facts) -> tuple[str, str]:
-    if is_frozen:
+def choose_freeze(can_freeze: bool, has_time: bool, is_pretrained: bool, facts: Facts) -> tuple[str, str]:
+    if can_freeze and not has_time:
         cores = count(facts.cores, "core", "cores")
-        return "backbone", f"{cores} would take long to train the whole network; --minutes gives it time"
+        return "backbone", f"quick; on {cores} the whole network would take long (--minutes gives it time)"
     if not is_pretrained:
         return "none", "a network from scratch has everything to learn"
-    return "none", "a GPU has time for the whole network" if on_gpu else "there is time for the whole network"
+    return "none", "there is time for the whole network" if facts.device == "cpu" else "a GPU is quick enough for it"
 
 
-def stage_of_head(num_epochs: int) -> dict[str, Any]:
-    """Return the settings of the stage that trains the head alone."""
+@dataclass(frozen=True)
+class Work:
+    """What a training has to do, and how long that takes."""
+
+    num_images: int
+    """To learn from."""
+    num_classes: int
+    batch_size: int
+    image_size: int
+    config: Config
+    facts: Facts
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return max(1, self.num_images // self.batch_size)
+
+    @property
+    def speed(self) -> Speed:
+        """Return the speed of this machine, as it was measured, or as its cores suggest."""
+        cost = (self.image_size / 224) ** 2 / self.facts.cores
+        return self.facts.speed or Speed(step=self.batch_size * TRAIN * cost, embed=EMBED * cost)
+
+    def count_steps(self) -> int:
+        """Return how many steps of the whole network there is time for, after everything else."""
+        facts, speed = self.facts, self.speed
+        seconds = SECONDS if facts.minutes is None else 60 * facts.minutes
+        # every image is read, embedded to start from, and embedded for the index; the test images are measured at the end
+        around = AROUND + facts.num_stored * (DECODE / facts.cores + 2.5 * speed.embed)
+        num_held_out = facts.num_images - self.num_images  # measured after every epoch, or after some steps
+        per_step = speed.step + num_held_out * speed.embed / self.steps_per_epoch
+        return int(max(0.0, seconds - around) / per_step)
+
+
+Settings = dict[str, tuple[Any, str]]
+"""Values and reasons by their keys."""
+
+
+def choose_head_stage(work: Work) -> Settings:
+    """Choose how the head is trained on frozen features: a few small steps, measured at their end alone."""
+    epochs = max(1, round(HEAD_STEPS / work.steps_per_epoch)) if work.num_classes >= HEAD_CLASSES else 0
+    steps = f"{epochs * work.steps_per_epoch} steps on features that are computed once: seconds"
     return {
-        "network": {"freeze": "backbone"},
-        "optimiser": {"learning_rate": HEAD_RATE, "weight_decay": 0.0, "milestones": []},
-        "num_epochs": num_epochs,
-        "checkpoint_every": num_epochs,
+        "num_epochs": (
+            epochs,
+            steps if epochs else f"{work.num_classes} classes teach a head no more than it starts with",
+        ),
+        "optimiser.learning_rate": (
+            1e-4 if work.num_images >= HEAD_IMAGES else 5e-5,
+            "small steps: a head over-fits soon",
+        ),
+        "optimiser.weight_decay": (0.0, "none for so few steps"),
+        "optimiser.milestones": ([], "none for so few steps"),
+        "select_every": (max(1, epochs), "better not to pick among so few steps"),
+        "checkpoint_every": (max(1, epochs), "a head takes seconds"),
     }
 
 
-def count_network_steps(facts: Facts, batch_size: int, image_size: int) -> int:
-    """Estimate how many steps of the whole network a CPU has time for, after everything else."""
-    cost = (image_size / 224) ** 2 / facts.cores
-    around = AROUND + facts.num_stored * (
-        2 * FORWARD * cost + DECODE / facts.cores
-    )  # once to train, once for the index
-    return int(max(0, SECONDS - around) / (batch_size * TRAIN * cost))
+def choose_network_stage(work: Work, is_pretrained: bool) -> Settings:
+    """Choose how the whole network is trained."""
+    facts, on_gpu = work.facts, work.facts.device != "cpu"
+    if facts.minutes is not None:
+        epochs = max(1, work.count_steps() // work.steps_per_epoch)
+        reason = f"what {facts.minutes:g} minutes allow; a step takes {work.speed.step:.2g} s"
+    elif is_pretrained and not on_gpu:
+        epochs = max(1, min(work.count_steps(), MOST_NETWORK_STEPS) // work.steps_per_epoch)
+        reason = f"{epochs * work.steps_per_epoch} steps: about {SECONDS // 60} minutes in all"
+    else:
+        epochs, reason = choose_epochs(work.num_images, work.batch_size, on_gpu, is_pretrained)
+    rate, why = (3e-5 if on_gpu else 1e-4, "small steps keep what the weights know")
+    if not is_pretrained:
+        rate, why = 1e-3, "a network from scratch"
+    milestones = sorted({round(share * epochs) for share in MILESTONES} - {0, epochs})
+    return {
+        "num_epochs": (epochs, reason),
+        "optimiser.learning_rate": (rate, why),
+        "optimiser.weight_decay": (Optimiser.weight_decay, "as usual"),
+        "optimiser.milestones": (milestones, "lower rates at the end, to settle"),
+        "select_every": (1, "every epoch"),
+        "checkpoint_every": (1, "every epoch"),
+    }
+
+
+def to_settings(stage: Settings) -> dict[str, Any]:
+    """Return the settings of a stage that trains the head alone, as `before` has them."""
+    values: dict[str, Any] = {"network": {"freeze": "backbone"}, "optimiser": {}}
+    for key, (value, _) in stage.items():
+        group, _, name = key.rpartition(".")
+        (values[group] if group else values)[name] = value
+    return values
 
 
 def choose_frozen_batch_norm(is_pretrained: bool) -> tuple[bool, str]:
@@ -441,7 +504,7 @@ def choose_batch(class_sizes: list[int], most_images: int, samples: int | None =
     return classes, samples, reason
 
 
-def choose_epochs(num_images: int, batch_size: int, on_gpu: bool, is_pretrained: bool, where: str) -> tuple[int, str]:
+def choose_epochs(num_images: int, batch_size: int, on_gpu: bool, is_pretrained: bool) -> tuple[int, str]:
     """As many images in all as take minutes, within what is sensible, and a few hundred steps at the least."""
     total, least, most = {
         (False, False): (100_000, 10, 100),
@@ -453,7 +516,7 @@ def choose_epochs(num_images: int, batch_size: int, on_gpu: bool, is_pretrained:
     epochs = max(least, min(most, round(total / num_images)))
     if epochs * steps_per_epoch < LEAST_STEPS:
         return -(-LEAST_STEPS // steps_per_epoch), f"{LEAST_STEPS} steps, few as the images are"
-    return epochs, f"{epochs * steps_per_epoch:,} steps, sensible on {where}"
+    return epochs, f"{epochs * steps_per_epoch:,} steps, sensible on {'a GPU' if on_gpu else 'a CPU'}"
 
 
 def choose_model_input(left: AutoConfig) -> list[Choice]:

@@ -81,6 +81,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         argument(
             "--weights", "FILE", "start the backbone from this file, from what is published (imagenet), or from none"
         ),
+        argument("--minutes", "MINUTES", "train for as many epochs as take about this long here", type=float),
         argument("--device", "DEVICE", "train on cpu, cuda, ... (default: auto)"),
         *BAD_IMAGES,
         flag(
@@ -346,12 +347,23 @@ def train_command(options: argparse.Namespace) -> None:
     from pads.train import train
 
     with watching(plain=options.plain, tensorboard=options.tensorboard) as watch:
-        run = train(config, options.run, watch=watch)
+        run = train(config, options.run, watch=watch, minutes=options.minutes)
     after_training(run, options)
 
 
 def resume_command(options: argparse.Namespace) -> None:
-    others = ("recipe", "data", "set", "run", "seed", "weights", "device", "strict", "paper_protocol")
+    others = (
+        "recipe",
+        "data",
+        "set",
+        "run",
+        "seed",
+        "weights",
+        "minutes",
+        "device",
+        "strict",
+        "paper_protocol",
+    )
     given = [name for name in others if getattr(options, name) is not None and getattr(options, name) is not False]
     if given:
         names = ", ".join(name if name == "recipe" else "--" + name.replace("_", "-") for name in given)

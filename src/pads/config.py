@@ -50,6 +50,7 @@ CHOSEN = frozenset(
         "optimiser.weight_decay",
         "num_epochs",
         "precision",
+        "select_every",
     }
 )
 """The settings that may be left to be chosen, from the images, the network and the machine."""

@@ -107,7 +107,7 @@ def list_splits(benchmark: Benchmark) -> list[tuple[str, ...]]:
 
 def list_reasons(left_out: Sequence[LeftOutEntry]) -> list[tuple[str, ...]]:
     """List each reason once, with how many files it has and which: a few by name, many by their kinds."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for reason, number in Counter(entry.reason for entry in left_out).most_common():
         names = [entry.path for entry in left_out if entry.reason == reason]
         kinds = Counter(Path(name).suffix.lower() or Path(name).name for name in names)

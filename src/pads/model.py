@@ -135,7 +135,8 @@ def evaluate_rows(
             note(sentence)
 
     with use_threads(config.threads), float32_rounding(config.precision):  # as in training: the same bits
-        view = getattr(load_views(config, pick_device("auto"), nobody, inspect=compare, known=before), split)
+        device = pick_device("auto")
+        view = getattr(load_views(config, device, nobody, inspect=compare, known=before), split)
         if len(view) == 0:
             raise UserError(f"the {split} split of this run is empty; take another with --split.")
         measure = partial(evaluate, images=view, metrics=metrics_to_report(config), each_query=with_baselines)
@@ -143,7 +144,7 @@ def evaluate_rows(
         if with_baselines:
             rows["raw pixels"] = measure(raw_pixels, num_restarts=1)
             if not is_backbone(run) and (plain := find_plain(config)) is not None:
-                rows["pretrained features"] = measure(plain.to(view.device), num_restarts=1)
+                rows["pretrained features"] = measure(plain.to(device), num_restarts=1)
         own = "pretrained features" if is_backbone(run) else "trained" if checkpoint == "selected" else "last"
         rows[own] = measure(model.network)
         return Evaluation(rows, own, len(view), len(view.labels_N.unique()))

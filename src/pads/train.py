@@ -5,6 +5,7 @@ The loop in `fit` is Algorithm 1 of the paper. Names end in dimensions: B batch,
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -65,14 +66,26 @@ Record = Callable[[str, int, Mapping[str, Any]], None]
 """Writes an event: its kind, the step, the values."""
 
 
-def train(config: Config | AutoConfig, run: Path | str | None = None, *, watch: Watch | None = None) -> RunFolder:
-    """Train from the start into a new run folder, `runs/RECIPE-SEED` unless told otherwise."""
+def train(
+    config: Config | AutoConfig,
+    run: Path | str | None = None,
+    *,
+    watch: Watch | None = None,
+    minutes: float | None = None,
+) -> RunFolder:
+    """Train from the start into a new run folder, `runs/RECIPE-SEED` unless told otherwise.
+
+    minutes: about how long it may take, from the images to the figures; the epochs follow from a step that is measured
+    once, and the clock never stops a run.
+    """
+    if minutes is not None:
+        config = leave_epochs(config, minutes)
     check(config)
     with join_team() as team:
         watch = watch if watch and team.leads else nobody
         path = team.lead(lambda: new_path(drop_auto(config), run))
         device = pick_device(drop_auto(config).device, team)
-        resolved = with_full_paths(team.lead(lambda: resolve_auto(config, device, watch)))
+        resolved = with_full_paths(team.lead(lambda: resolve_auto(config, device, watch, minutes)))
         # the look at the data comes first, so that bad data leaves no empty run behind
         images = load_images(resolved.data, device, watch, team)
         is_less = images.manifest is not None and images.manifest.source == FILES and bool(images.manifest.bad)
@@ -80,7 +93,7 @@ def train(config: Config | AutoConfig, run: Path | str | None = None, *, watch: 
             config, AutoConfig
         ):  # not all images can be read: choose again for the others
             stored = with_store_of(config, resolved)
-            resolved = with_full_paths(team.lead(lambda: resolve_auto(stored, device, watch, images.manifest)))
+            resolved = with_full_paths(team.lead(lambda: resolve_auto(stored, device, watch, minutes, images.manifest)))
         views = deal_roles(resolved, images, watch)
         manifest = [format_manifest(images.manifest)] if images.manifest else []
         folder = folder_of(team).create(path, resolved, *manifest)
@@ -472,6 +485,16 @@ def replace_all(values: dict[str, Any], others: Mapping[str, Any]) -> None:
     """Put these values in place of all that are there."""
     values.clear()
     values.update(others)
+
+
+def leave_epochs(config: Config | AutoConfig, minutes: float) -> AutoConfig:
+    """Leave the epochs to be chosen from the time that there is."""
+    if not 0 < minutes < math.inf:
+        raise UserError(f"{minutes:g} minutes are no time to train in: give a number above 0.")
+    auto = config.auto if isinstance(config, AutoConfig) else frozenset({"num_epochs", "optimiser.milestones"})
+    if "num_epochs" not in auto:
+        raise UserError("the epochs follow from the minutes: give one of them, --minutes or num_epochs.")
+    return AutoConfig(drop_auto(config), auto)
 
 
 def new_path(config: Config, run: Path | str | None) -> Path:

@@ -93,29 +93,36 @@ def test_fewer_dimensions_of_whitening_are_the_directions_in_which_the_whitened_
     np.testing.assert_allclose(ratio, ratio.mean(), rtol=1e-6)
 
 
-def test_the_discriminant_is_that_of_naive_loops_over_classes(features):
+@pytest.mark.parametrize("num_classes", [5, 12, 18, 30])
+def test_the_discriminant_is_that_of_naive_loops_over_classes(num_classes):
     """Whitened by the shrunk covariance within, each direction between class means kept by its share of the variance."""
-    values, labels = features[0].double().numpy(), features[1].numpy()
+    draw = np.random.default_rng(num_classes)
+    labels = np.repeat(np.arange(num_classes), 6)
+    values = (
+        draw.normal(size=(num_classes, 10))[labels] * np.linspace(2, 0.1, 10) + draw.normal(size=(len(labels), 10)) + 3
+    )
     num_images, num_features = values.shape
     own = {label: values[labels == label].mean(0) for label in set(labels)}
     within = sum(np.outer(row - own[label], row - own[label]) for row, label in zip(values, labels, strict=True))
-    within = within / (num_images - len(own))
+    within = within / (num_images - num_classes)
     mixed = 0.2 * within + 0.8 * np.trace(within) / num_features * np.eye(num_features)
     roots, axes = np.linalg.eigh(mixed)
     whiten = axes @ np.diag(roots**-0.5) @ axes.T
     seen = (values - values.mean(0)) @ whiten
     means = {label: seen[labels == label].mean(0) for label in own}
     noise = sum(((row - means[label]) ** 2).sum() for row, label in zip(seen, labels, strict=True))
-    noise = noise / (num_images - len(own)) / num_features
-    between = sum(np.outer(means[label], means[label]) for label in labels) / num_images
-    sizes, directions = np.linalg.eigh(between)
-    sizes = 0.5 * sizes + 0.5 * sizes.sum() / num_features
+    noise = noise / (num_images - num_classes) / num_features
+    sizes, directions = np.linalg.eigh(sum(np.outer(means[label], means[label]) for label in labels) / num_images)
+    share = {5: 1.0, 12: 1.0, 18: 12 / 18, 30: 0.5}[num_classes]
+    sizes = (1 - share) * sizes + share * sizes.sum() / num_features
     whole = seen @ directions @ np.diag(np.sqrt(sizes / (sizes + noise)))
     for dim in (10, 4):
-        naive = PCA(dim, svd_solver="full").fit_transform(whole)
-        ours = apply(make_head("discriminant", *features, dim, 0.8), features[0]).numpy()
-        ratio = np.abs(ours) / np.abs(naive)
+        head = make_head("discriminant", torch.tensor(values), torch.tensor(labels), dim, 0.8)
+        ratio = np.abs(values @ head.weight_DF.numpy().T - values.mean(0) @ head.weight_DF.numpy().T)
+        ratio = ratio / np.abs(PCA(dim, svd_solver="full").fit_transform(whole))
         np.testing.assert_allclose(ratio, ratio.mean(), rtol=1e-6)
+        centred = -head.weight_DF.numpy() @ values.mean(0)
+        np.testing.assert_allclose(head.bias_D.numpy(), centred * min(1, num_classes / 16), rtol=1e-9, atol=1e-9)
 
 
 def test_plain_features_are_kept_as_they_are_or_as_well_as_fewer_dimensions_can(features):

@@ -251,10 +251,12 @@ def move_rows(array: np.ndarray, rows: np.ndarray) -> None:
         array[at], is_done[at] = held, True
 
 
-def cut_kept(pixels_3SL: np.ndarray, size_2: np.ndarray | Sequence[int]) -> np.ndarray:
-    """Return the part of the stored pixels that a picture of this width and height takes."""
-    rows, columns = compute_kept_sizes(torch.as_tensor(size_2)[None], pixels_3SL.shape)[0].tolist()
-    return pixels_3SL[:, :rows, :columns]
+def cut_kept(pixels_3SL: np.ndarray, size: Sequence[int]) -> np.ndarray:
+    """Return the part of the stored pixels that a picture of this width and height takes, as `compute_kept_sizes` has it."""
+    width, height = size
+    rows, columns = pixels_3SL.shape[1:]
+    is_turned = rows != columns and height > width
+    return pixels_3SL[:, : min(rows, width if is_turned else height), : min(columns, height if is_turned else width)]
 
 
 def decode_once(load: Callable[[], ImageStore], team: Team) -> ImageStore:

@@ -59,10 +59,13 @@ def whiten_within_classes(features_NF: Tensor, labels_N: Tensor, dim: int, shrin
 def discriminate_classes(features_NF: Tensor, labels_N: Tensor, dim: int, shrinkage: float) -> Head:
     """Whiten within classes, then keep each direction by the share of its variance that lies between classes.
 
-    It is a discriminant analysis that also serves classes it has not seen: the variances between classes are shrunk, too
-    (half of each, and half of their mean), so that directions in which the training classes do not differ still count a
-    little. The leading directions of what results are kept.
+    It is a discriminant analysis that also serves classes it has not seen: the variances between classes are shrunk towards
+    their mean, too, so that directions in which the training classes do not differ still count. Few classes say little about
+    it, and their mean is not that of all others, so there is more shrinking and less centring then. The leading directions of
+    what results are kept.
     """
+    num_classes = len(labels_N.unique())
+    share, centring = min(1.0, max(0.5, 12 / num_classes)), min(1.0, num_classes / 16)
     features_NF = features_NF.double()
     mean_F, covariance_FF = measure_spread(features_NF)
     within_FF, degrees = covariance_within(features_NF, labels_N), count_degrees(labels_N)
@@ -70,13 +73,13 @@ def discriminate_classes(features_NF: Tensor, labels_N: Tensor, dim: int, shrink
     variance = (whiten_FF @ within_FF @ whiten_FF).trace() * (len(features_NF) / degrees) / len(mean_F)
     between_FF = whiten_FF @ (covariance_FF - within_FF) @ whiten_FF
     between_F, vectors_FF = torch.linalg.eigh((between_FF + between_FF.T) / 2)
-    between_F = (between_F.clamp(min=0) + between_F.clamp(min=0).mean()) / 2
+    between_F = torch.lerp(between_F.clamp(min=0), between_F.clamp(min=0).mean(), share)
     # classes that do not differ at all say nothing about directions
     kept_F = (between_F / (between_F + variance)).sqrt() if between_F.sum() > 0 else torch.ones_like(between_F)
     map_FF = whiten_FF @ (vectors_FF * kept_F) @ vectors_FF.T
     weight_DF = find_leading_directions(map_FF.T @ covariance_FF @ map_FF, dim) @ map_FF.T
     weight_DF = scale_rows(weight_DF)
-    return Head(weight_DF, -weight_DF @ mean_F)
+    return Head(weight_DF, -weight_DF @ mean_F * centring)
 
 
 HEADS: dict[str, Callable[[Tensor, Tensor, int, float], Head | None]] = {

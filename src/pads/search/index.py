@@ -311,6 +311,10 @@ def build_index(
         rows = [known.rows[name] for name in sorted(found.images) if name not in found.bad]
         left_out = list_found(root, found)
         bad = [entry for entry in left_out if entry.is_bad]
+        if not rows:
+            raise UserError(
+                f"none of the {count(len(bad), 'image', 'images')} below {root} can be read: {list_few(bad)}."
+            )
         check_bad_images(bad, len(rows), strict)
         if bad:
             say(describe_bad_images(bad, path / NAME))

@@ -179,31 +179,35 @@ def same_item_note(index: Index, precision: float, *, option: str = "") -> str:
     calibration = index.calibration
     if calibration is None:
         return f"Whether a neighbour is the same item cannot be said. {index.not_calibrated}"
-    split = f"{calibration.on} ({calibration.num_images:,} images of {calibration.num_classes:,} classes)"
-    wanted, size = f"a precision of {100 * precision:g} %", f"an index of {len(index):,} images"
     other = index.other_threshold(precision)
     says_other = "nothing is called other" if other is None else f"other: farther than {other:.4f}"
     point = calibration.point(precision, len(index))
     if point is None:
-        missing = f"No distance promises {wanted} in {size}"
-        return f"{missing}{promise_less(calibration, len(index), split, option)} Nothing is called same; {says_other}."
+        return f"{promise_less(index, calibration, precision, option)} Nothing is called same; {says_other}."
     same, strangers = calibration.same_P[point], calibration.strangers_P[point]
     expected = calibration.precisions(len(index))[point]
     return (
-        f"same: nearer than {calibration.distances_P[point]:.4f}, {says_other}, for {wanted}. On {split} {same:,} of "
-        f"{same + strangers:,} neighbours that near were of the query's class, which means about {expected:.1%} in {size}."
+        f"same: nearer than {calibration.distances_P[point]:.4f}, {says_other}, for a precision of {100 * precision:g} %. On "
+        f"{describe_images(calibration)} {same:,} of {same + strangers:,} neighbours that near were of the query's class, "
+        f"which means about {expected:.1%} in an index of {len(index):,} images."
     )
 
 
-def promise_less(calibration: Calibration, num_indexed: int, split: str, option: str) -> str:
+def promise_less(index: Index, calibration: Calibration, precision: float, option: str = "") -> str:
     """Say what can be promised of neighbours where the precision that is wanted cannot."""
-    precisions_P = calibration.precisions(num_indexed)
+    missing = f"No distance promises a precision of {100 * precision:g} % in an index of {len(index):,} images"
+    split, precisions_P = describe_images(calibration), calibration.precisions(len(index))
     best = math.floor(100 * precisions_P.max()) if len(precisions_P) else 0
-    point = calibration.point(best / 100, num_indexed) if best else None
+    point = calibration.point(best / 100, len(index)) if best else None
     if point is None:
-        return f", going by {split}."
+        return f"{missing}, going by {split}."
     nearer = f"of the neighbours nearer than {calibration.distances_P[point]:.4f}, about {best} % are the same item"
-    return f". What can be promised, going by {split}: {nearer}" + (f" ({option} {best / 100:g})." if option else ".")
+    how = f" ({option} {best / 100:g})" if option else ""
+    return f"{missing}. What can be promised, going by {split}: {nearer}{how}."
+
+
+def describe_images(calibration: Calibration) -> str:
+    return f"{calibration.on} ({calibration.num_images:,} images of {calibration.num_classes:,} classes)"
 
 
 # -- as a picture ------------------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def test_thresholds_are_those_of_the_index_where_it_has_them(client, served):
     thresholds = {each["precision"]: each["distance"] for each in client.get("/api/index").json()["thresholds"]}
     assert thresholds == {p: t for p in (0.5, 0.7, 0.8, 0.9, 0.95, 0.99) if (t := index.threshold(p)) is not None}
     assert set(thresholds) == {0.5, 0.7, 0.8, 0.9, 0.95}
-    assert client.get("/api/index").json()["promise"].startswith("same: nearer than ")
+    assert client.get("/api/index").json()["promise"] == ""  # 95 % can be had
 
 
 def test_what_is_served_is_told_with_the_limits(client):
@@ -257,3 +257,12 @@ def test_pages_load_nothing_from_elsewhere_and_run_nothing_inline(client, page):
     assert "<style" not in html
     assert " style=" not in html
     assert html.count("<script") == html.count('<script src="/static/')
+
+
+def test_where_95_percent_cannot_be_promised_the_page_is_told_what_can_be(client, served, monkeypatch):
+    calibration = type(served.ready().index.calibration)
+    precisions = calibration.precisions
+    monkeypatch.setattr(calibration, "precisions", lambda *of: np.minimum(precisions(*of), 0.874))
+    told = client.get("/api/index").json()
+    assert "What can be promised" in told["promise"] and "about 87 % are the same item." in told["promise"]
+    assert max(each["precision"] for each in told["thresholds"]) == 0.8

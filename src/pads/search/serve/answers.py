@@ -43,7 +43,7 @@ class Contents(BaseModel):
     labels: list[Label]
     unlabelled: int
     thresholds: list[Threshold] = Field(description="empty where the index is not calibrated")
-    promise: str = Field(description="what a precision of 95 % means here, or what can be promised instead")
+    promise: str = Field(description="what can be promised where a precision of 95 % cannot; empty where it can")
 
 
 class ImageRow(BaseModel):

@@ -16,7 +16,7 @@ import numpy as np
 from starlette.exceptions import HTTPException
 
 from pads.search.index import Index, Marks
-from pads.search.search import same_item_note
+from pads.search.search import promise_less
 from pads.search.serve.embedder import Embedder
 from pads.search.serve.maps import Map
 from pads.search.serve.pictures import file_below, read_indexed, thumbnail
@@ -61,8 +61,15 @@ class Searcher:
                 for precision in PRECISIONS
                 if (marks := self.index.marks(precision)).same is not None
             ],
-            "promise": same_item_note(self.index, PROMISED),
+            "promise": self.promise(),
         }
+
+    def promise(self) -> str:
+        """What can be promised where PROMISED cannot; nothing where it can."""
+        if self.index.threshold(PROMISED) is not None:
+            return ""
+        calibration = self.index.calibration
+        return self.index.not_calibrated if calibration is None else promise_less(self.index, calibration, PROMISED)
 
     def layout(self) -> dict[str, Any]:
         """The map as the page draws it; the classes as numbers of the list of labels."""

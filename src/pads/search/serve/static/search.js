@@ -250,7 +250,7 @@ function fillPrecisions() {
   $("#precision").replaceChildren(make("option", { value: "" }, "do not mark"), ...choices);
   $("#precision-field").hidden = choices.length === 0;
   $("#promise").textContent = index.promise;
-  $("#promise").hidden = index.thresholds.some(({ precision }) => precision === 0.95);
+  $("#promise").hidden = !index.promise;
 }
 
 function chosenThreshold() {
