@@ -60,16 +60,14 @@ LEAST_STEPS = 200
 """Of a run, however few the images."""
 HEAD_STEPS = 50
 """Of a head on frozen features: it starts well, and over-fits soon after."""
-HEAD_DIM, HEAD_IMAGES = 512, 600
+HEAD_DIM, HEAD_IMAGES = 512, 700
 """Of an embedding that is made from pretrained features, where there are images enough to tell so many directions."""
 HEAD_CLASSES = 12
 """To train a head on: of fewer, steps teach it nothing that its start does not know."""
-SECONDS = 180
-"""Of a run on a CPU, from the command to the report: what is left after the head is spent on the network."""
-LEAST_NETWORK_STEPS, MOST_NETWORK_STEPS = 30, 120
-"""Of a pretrained network on a CPU: fewer are not worth the time."""
-EMBED, TRAIN, DECODE = 0.03, 0.11, 0.015
-"""Seconds of one core for an image of 224 pixels: to embed it, to learn from it, to read it."""
+JUDGES = 4
+"""Classes that can tell whether a head is better than the plain features; fewer are a coin toss."""
+DECODE = 0.015
+"""Seconds of one core to read an image."""
 AROUND = 30
 """Seconds of a run for everything else: the start of Python, the report, the calibration."""
 MILESTONES = (0.6, 0.85)
@@ -214,7 +212,7 @@ def choose_settings(left: AutoConfig, facts: Facts) -> list[Choice]:
     reward_share = choose("data.reward_share", *choose_reward_share(config, facts))
     if reward_share == 0 and "data.reward_share" in auto and is_adaptive(config):
         chosen += choose_static_sampling(config)
-    selection_share = choose("data.selection_share", *choose_selection_share(facts))
+    selection_share = choose("data.selection_share", *choose_selection_share(facts, is_pretrained))
 
     train_sizes = sizes_to_train_on(config.data, facts, selection_share, reward_share)
     most_images = 112 if on_gpu else 64 if facts.num_images >= 500 else 32
@@ -223,13 +221,11 @@ def choose_settings(left: AutoConfig, facts: Facts) -> list[Choice]:
     classes = choose("data.classes_per_batch", classes, reason)
     choose("data.samples_per_class", samples, reason)
 
-    work = Work(sum(train_sizes), len(train_sizes), classes * samples, image_size, config, facts)
+    work = Work(sum(train_sizes), len(train_sizes), classes * samples, facts)
     can_freeze = is_pretrained and not on_gpu and config.distillation.name == "none"
     can_freeze = can_freeze and not config.data.reward_resample_every
-    has_time = work.count_steps() >= (LEAST_NETWORK_STEPS if facts.minutes is None else work.steps_per_epoch)
-    freeze = choose(
-        "network.freeze", *choose_freeze(can_freeze, has_time and "num_epochs" in auto, is_pretrained, facts)
-    )
+    has_time = facts.minutes is not None and work.count_steps(facts.minutes) >= work.steps_per_epoch
+    freeze = choose("network.freeze", *choose_freeze(can_freeze and not has_time, is_pretrained, on_gpu))
     stage = choose_head_stage(work) if freeze == "backbone" else choose_network_stage(work, is_pretrained)
     before = to_settings(choose_head_stage(work)) if can_freeze and freeze == "none" else {}
     choose("before", before, "the head first, on features that are computed once" if before else "one stage is all")
@@ -282,13 +278,12 @@ def choose_loss(forms_own_pairs: bool) -> tuple[dict[str, Any], str]:
     return asdict(PACED), "the best we found from scratch"
 
 
-def choose_freeze(can_freeze: bool, has_time: bool, is_pretrained: bool, facts: Facts) -> tuple[str, str]:
-    if can_freeze and not has_time:
-        cores = count(facts.cores, "core", "cores")
-        return "backbone", f"quick; on {cores} the whole network would take long (--minutes gives it time)"
+def choose_freeze(is_frozen: bool, is_pretrained: bool, on_gpu: bool) -> tuple[str, str]:
+    if is_frozen:
+        return "backbone", "the head alone learns, in seconds; --minutes 10 trains the whole network, too"
     if not is_pretrained:
         return "none", "a network from scratch has everything to learn"
-    return "none", "there is time for the whole network" if facts.device == "cpu" else "a GPU is quick enough for it"
+    return "none", "a GPU is quick enough for the whole network" if on_gpu else "there is time for the whole network"
 
 
 @dataclass(frozen=True)
@@ -299,29 +294,20 @@ class Work:
     """To learn from."""
     num_classes: int
     batch_size: int
-    image_size: int
-    config: Config
     facts: Facts
 
     @property
     def steps_per_epoch(self) -> int:
         return max(1, self.num_images // self.batch_size)
 
-    @property
-    def speed(self) -> Speed:
-        """Return the speed of this machine, as it was measured, or as its cores suggest."""
-        cost = (self.image_size / 224) ** 2 / self.facts.cores
-        return self.facts.speed or Speed(step=self.batch_size * TRAIN * cost, embed=EMBED * cost)
-
-    def count_steps(self) -> int:
+    def count_steps(self, minutes: float) -> int:
         """Return how many steps of the whole network there is time for, after everything else."""
-        facts, speed = self.facts, self.speed
-        seconds = SECONDS if facts.minutes is None else 60 * facts.minutes
+        facts, speed = self.facts, self.facts.speed or Speed(step=1.0, embed=0.0)
         # every image is read, embedded to start from, and embedded for the index; the test images are measured at the end
         around = AROUND + facts.num_stored * (DECODE / facts.cores + 2.5 * speed.embed)
         num_held_out = facts.num_images - self.num_images  # measured after every epoch, or after some steps
         per_step = speed.step + num_held_out * speed.embed / self.steps_per_epoch
-        return int(max(0.0, seconds - around) / per_step)
+        return int(max(0.0, 60 * minutes - around) / per_step)
 
 
 Settings = dict[str, tuple[Any, str]]
@@ -351,12 +337,9 @@ def choose_head_stage(work: Work) -> Settings:
 def choose_network_stage(work: Work, is_pretrained: bool) -> Settings:
     """Choose how the whole network is trained."""
     facts, on_gpu = work.facts, work.facts.device != "cpu"
-    if facts.minutes is not None:
-        epochs = max(1, work.count_steps() // work.steps_per_epoch)
-        reason = f"what {facts.minutes:g} minutes allow; a step takes {work.speed.step:.2g} s"
-    elif is_pretrained and not on_gpu:
-        epochs = max(1, min(work.count_steps(), MOST_NETWORK_STEPS) // work.steps_per_epoch)
-        reason = f"{epochs * work.steps_per_epoch} steps: about {SECONDS // 60} minutes in all"
+    if facts.minutes is not None and facts.speed is not None:
+        epochs = max(1, work.count_steps(facts.minutes) // work.steps_per_epoch)
+        reason = f"what {facts.minutes:g} minutes allow; a step takes {facts.speed.step:.2g} s"
     else:
         epochs, reason = choose_epochs(work.num_images, work.batch_size, on_gpu, is_pretrained)
     rate, why = (3e-5 if on_gpu else 1e-4, "small steps keep what the weights know")
@@ -468,11 +451,15 @@ def choose_static_sampling(config: Config) -> list[Choice]:
     return chosen
 
 
-def choose_selection_share(facts: Facts) -> tuple[float, str]:
+def choose_selection_share(facts: Facts, is_pretrained: bool) -> tuple[float, str]:
+    num_classes = len(facts.class_sizes)
+    few = 6 * JUDGES if is_pretrained else FEW_CLASSES
     if facts.has_selection:
         return 0.0, "the data has images of its own for that"
-    if len(facts.class_sizes) < FEW_CLASSES:
-        return 0.0, f"{count(len(facts.class_sizes), 'class', 'classes')} can spare none to select the epoch"
+    if num_classes < few:
+        return 0.0, f"{count(num_classes, 'class', 'classes')} can spare none to select the epoch"
+    if is_pretrained and 0.1 * num_classes < JUDGES:
+        return round((JUDGES + 0.1) / num_classes, 3), f"{JUDGES} classes that tell whether training helped"
     return 0.1, "classes that select the epoch"
 
 
