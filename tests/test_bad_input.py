@@ -23,6 +23,7 @@ from pads.runtime import files
 torch.set_num_threads(1)
 
 TINY = [
+    "network.weights=none",
     "data.image_size=16",
     "data.resize=16",
     "data.store_size=16",
@@ -317,6 +318,7 @@ def test_bad_images_in_a_csv_with_queries_leave_only_queries_that_can_be_answere
         ("network.pooling=median", ["no pooling 'median'"]),
         ("network.weights=nowhere.pt", ["nowhere.pt"]),
         ("data.name=fodler", ["did you mean folder"]),
+        ("data.batches=with replacment", ["did you mean with replacement"]),
         ("data.augmentation=blur", ["no augmentation 'blur'"]),
         ("data.classes_per_batch=50", ["a batch needs 50 classes", "only 4"]),
         ("data.classes_per_batch=0", ["classes_per_batch is 0"]),

@@ -30,6 +30,7 @@ from pads.train import resume, train
 torch.set_num_threads(1)
 
 TINY = (
+    "network.weights=none",
     "data.image_size=16",
     "data.resize=16",
     "data.store_size=16",

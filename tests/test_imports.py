@@ -16,9 +16,9 @@ SOURCE = ROOT / "src"
 LEVELS = [
     {"cli"},
     {"studies", "bench", "look", "reports", "search", "publish", "adapters"},
-    {"recipes", "display", "model"},
+    {"recipes", "display", "model", "verdict"},
     {"train"},
-    {"autoconfig", "build", "check", "evaluate"},
+    {"autoconfig", "build", "check", "evaluate", "features", "stages", "start"},
     {"curricula"},
     {"agents", "sampling", "losses", "metrics", "networks", "data", "pml"},
     {"config", "runs", "runtime", "errors"},

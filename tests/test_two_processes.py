@@ -50,6 +50,7 @@ from pads.train import nobody, resume, train
 loop = sys.modules["pads.train"]  # `pads.train` is the function
 
 SETTINGS = [
+    "network.weights=none",
     "data.image_size=16",
     "data.resize=18",
     "data.store_size=18",
@@ -195,6 +196,15 @@ def assert_alike(run: Path, reference: Path, tolerance: float = 1e-5) -> None:
 def test_two_processes_have_the_losses_the_actions_and_the_bins_of_one(by_one, by_two):
     assert len(events(by_one, "training")) >= 20
     assert_alike(by_two[0], by_one)
+
+
+def test_two_processes_start_from_the_head_of_one(config, tmp_path):
+    config = replace(config, network=replace(config.network, head="whitening"), num_epochs=1)
+    by_one = train(config, tmp_path / "one")
+    first, second = together(2, lambda rank: trained_state(config, tmp_path / "two"), tmp_path)
+    assert all(torch.equal(first["network"][name], second["network"][name]) for name in first["network"])
+    for name, head in RunFolder(tmp_path / "two").load_start().items():
+        torch.testing.assert_close(head, by_one.load_start()[name], rtol=1e-4, atol=1e-4)
 
 
 def test_one_run_folder_is_written_with_the_same_files(by_one, by_two):

@@ -1,4 +1,4 @@
-"""Writes RESULTS.md, the README.md of every folder in results/ and the list of studies in docs/studies.md.
+"""Writes RESULTS.md, docs/reproduction.md, the README.md of every folder in results/ and the list in docs/studies.md.
 
     python tools/results.py
 
@@ -23,6 +23,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
+
+from reproduction import make_page
 
 from pads.studies import STUDIES
 from pads.studies.costs import readable, study_seconds
@@ -58,6 +60,7 @@ def make_pages() -> dict[Path, str]:
     folders = [read_folder(path.parent) for path in sorted(RESULTS.glob("*/claim.json"))]
     pages = {ROOT / "RESULTS.md": make_results(folders)}
     pages |= {folder.path / "README.md": make_readme(folder) for folder in folders}
+    pages[ROOT / "docs" / "reproduction.md"] = make_page()
     return pages | {ROOT / "docs" / "studies.md": list_studies((ROOT / "docs" / "studies.md").read_text())}
 
 

@@ -7,7 +7,8 @@ otherwise stays. `resolve_auto` looks at the images, fills in the rest before a 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,20 @@ import numpy as np
 import torch
 
 from pads.check import check_choices
-from pads.config import PACED, AutoConfig, Config, Data, Part, Sampling, from_values, set_value, to_dict, value_of
+from pads.config import (
+    PACED,
+    AutoConfig,
+    Config,
+    Data,
+    Optimiser,
+    Part,
+    Sampling,
+    flatten_settings,
+    from_values,
+    set_value,
+    to_dict,
+    value_of,
+)
 from pads.curricula import is_adaptive
 from pads.data.benchmark import ImageList, QueryGallery, count
 from pads.data.formats import open_image
@@ -23,11 +37,13 @@ from pads.data.manifest import Manifest
 from pads.data.prepare import find_prepared_sizes, read_data
 from pads.data.splits import split_roles
 from pads.data.store import compute_stored_shape, free_memory, free_on
-from pads.networks import backbone_of, efficientnet_lite, find_weights
+from pads.networks import backbone_of, find_input, find_num_features, find_weights, has_package
 from pads.networks.timm_models import is_timm, model_input
-from pads.networks.weights import DOWNLOADED
+from pads.networks.weights import DOWNLOADED, DOWNLOADS
 from pads.runs.watch import Watch
 
+PRETRAINED = "efficientnet-lite0"
+"""The backbone for own images: small, good before any training, and its weights come as a package of their own."""
 SIZES = (224, 192, 160, 128, 96, 64, 32)
 """Of images, from which one is chosen; each is a multiple of the 32 pixels that make one of the last feature map."""
 LOOKED_AT = 200
@@ -40,6 +56,18 @@ MANY_IMAGES = 20_000
 """From here on, decoding them anew for each run is a nuisance."""
 LEAST_STEPS = 200
 """Of a run, however few the images."""
+HEAD_STEPS, HEAD_RATE = 50, 1e-4
+"""Of a head on frozen features: it starts well, learns quickly and over-fits soon after."""
+HEAD_DIM = 512
+"""Of an embedding that is made from pretrained features, where there are images enough to tell so many directions."""
+SECONDS = 240
+"""Of a run on a CPU, from the command to the report: what is left after the head is spent on the network."""
+LEAST_NETWORK_STEPS, MOST_NETWORK_STEPS = 30, 120
+"""Of a pretrained network on a CPU: fewer are not worth the time."""
+FORWARD, TRAIN, DECODE = 0.04, 0.11, 0.02
+"""Seconds of one core for an image of 224 pixels: to embed it, to learn from it, to read it."""
+AROUND = 40
+"""Seconds of a run for everything else: the measurements, the report, the index."""
 MILESTONES = (0.6, 0.85)
 """Where the learning rates fall, as shares of the epochs."""
 
@@ -64,6 +92,10 @@ class Facts:
     """Of memory, or of the GPU's memory where there is one."""
     fits: str | None = None
     """The backbone that the given weights were made for."""
+    cores: int = 2
+    """Threads that compute on a CPU."""
+    has_pretrained: bool = False
+    """The package with the weights of `PRETRAINED` is installed."""
 
     @property
     def num_images(self) -> int:
@@ -94,8 +126,8 @@ def resolve_auto(
         more = choose_settings(resolved, facts)
         resolved, chosen = apply_choices(resolved, more), [*chosen, *more]
         assert isinstance(resolved, Config)
-        notes = find_notes(resolved, facts)
-    watch("chosen", 0, {"choices": tuple((choice.key, show_value(choice.value), choice.reason) for choice in chosen)})
+        notes = (*find_missing(config, facts), *find_notes(resolved, facts))
+    watch("chosen", 0, {"choices": tuple(describe_choices(chosen))})
     watch("note", 0, {"notes": notes})
     check_choices(resolved, config.auto)
     return resolved
@@ -108,12 +140,21 @@ def apply_choices(config: AutoConfig, chosen: list[Choice]) -> Config | AutoConf
     return from_values(values)
 
 
+def describe_choices(chosen: list[Choice]) -> Iterator[tuple[str, str, str]]:
+    """Yield key, value and reason of each setting; those of a stage before have a row each."""
+    for choice in chosen:
+        for key, value in flatten_settings({choice.key: choice.value}).items():
+            yield key, show_value(value), choice.reason
+
+
 def show_value(value: Any) -> str:
     """Write a value as `--set` takes it, but for the brackets of a list."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
-        return ", ".join(f"{item:g}" for item in value) or "none"
+        return ", ".join(f"{item:.3g}" if isinstance(item, float) else str(item) for item in value) or "none"
+    if value is None or value == {}:
+        return "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -132,10 +173,18 @@ def choose_settings(left: AutoConfig, facts: Facts) -> list[Choice]:
         chosen.append(Choice(key, value, reason))
         return value
 
-    on_gpu, is_pretrained = facts.device != "cpu", config.network.weights is not None
-    where = "a GPU" if on_gpu else "a CPU"
+    on_gpu, where = (True, "a GPU") if facts.device != "cpu" else (False, "a CPU")
 
-    backbone = choose("network.backbone", *choose_backbone(config, facts))
+    given_backbone = None if "network.backbone" in auto else config.network.backbone
+    weights = choose("network.weights", *choose_weights(given_backbone, facts))
+    is_pretrained = weights is not None
+    backbone = choose("network.backbone", *choose_backbone(weights, facts))
+    mean, std = find_input(backbone)
+    choose("network.mean", mean, f"what {backbone} was made for")
+    choose("network.std", std, f"what {backbone} was made for")
+    choose("network.head", *choose_head(is_pretrained))
+    choose("network.embedding_dim", *choose_embedding_dim(backbone, is_pretrained, facts))
+    choose("loss", *choose_loss(is_pretrained and config.curriculum == Part("distance-weighted")))
     choose("network.frozen_batch_norm", *choose_frozen_batch_norm(is_pretrained))
     choose("precision", *choose_precision(facts, backbone))
     size, why = choose_image_size(facts, backbone, is_pretrained, config.data.store_ratio)
@@ -157,26 +206,117 @@ def choose_settings(left: AutoConfig, facts: Facts) -> list[Choice]:
     classes = choose("data.classes_per_batch", classes, reason)
     choose("data.samples_per_class", samples, reason)
 
-    epochs = choose("num_epochs", *choose_epochs(sum(train_sizes), classes * samples, on_gpu, is_pretrained, where))
-    rate, why = (3e-5, "small steps keep what the weights know") if is_pretrained else (1e-3, "a network from scratch")
+    steps_per_epoch = max(1, sum(train_sizes) // (classes * samples))
+    head_epochs = max(1, round(HEAD_STEPS / steps_per_epoch))
+    network_steps = count_network_steps(facts, classes * samples, image_size) if is_pretrained and not on_gpu else 0
+    can_freeze = (
+        is_pretrained and not on_gpu and config.distillation.name == "none" and not config.data.reward_resample_every
+    )
+    is_frozen = can_freeze and (network_steps < LEAST_NETWORK_STEPS or "num_epochs" not in auto)
+    freeze = choose("network.freeze", *choose_freeze(is_frozen, is_pretrained, on_gpu, facts))
+    if freeze == "backbone":
+        reason = f"{head_epochs * steps_per_epoch:,} steps on features that are computed once: seconds"
+        epochs = choose("num_epochs", head_epochs, reason)
+        choose("before", {}, "the head alone is trained")
+        rate, why = HEAD_RATE, "small steps: a head over-fits soon"
+    elif is_pretrained and not on_gpu:
+        network_epochs = max(1, min(network_steps, MOST_NETWORK_STEPS) // steps_per_epoch)
+        reason = f"{network_epochs * steps_per_epoch} steps of the network: about {SECONDS // 60} minutes in all"
+        epochs = choose("num_epochs", network_epochs, reason)
+        choose(
+            "before",
+            stage_of_head(head_epochs) if can_freeze else {},
+            "the head first, on features that are computed once: seconds",
+        )
+        rate, why = 1e-4, "small steps keep what the weights know"
+    else:
+        epochs = choose("num_epochs", *choose_epochs(sum(train_sizes), classes * samples, on_gpu, is_pretrained, where))
+        choose("before", {}, "one stage")
+        rate, why = (
+            (3e-5, "small steps keep what the weights know") if is_pretrained else (1e-3, "a network from scratch")
+        )
     choose("optimiser.learning_rate", rate, why)
-    milestones = sorted({round(share * epochs) for share in MILESTONES} - {0, epochs})
-    choose("optimiser.milestones", milestones, "lower rates at the end, to settle")
-    choose("network.mean", (0.485, 0.456, 0.406), "ImageNet's")
-    choose("network.std", (0.229, 0.224, 0.225), "ImageNet's")
+    is_quick = freeze == "backbone"
+    decay, why = (0.0, "none for so few steps") if is_quick else (Optimiser.weight_decay, "as usual")
+    choose("optimiser.weight_decay", decay, why)
+    choose("checkpoint_every", max(1, epochs) if is_quick else 1, "a head takes seconds" if is_quick else "each epoch")
+    milestones = [] if is_quick else sorted({round(share * epochs) for share in MILESTONES} - {0, epochs})
+    choose(
+        "optimiser.milestones", milestones, "none for so few steps" if is_quick else "lower rates at the end, to settle"
+    )
     return chosen
 
 
-def choose_backbone(config: Config, facts: Facts) -> tuple[str, str]:
+def choose_weights(backbone: str | None, facts: Facts) -> tuple[str | None, str]:
+    """What needs no network to get: the weights of an installed package, for the backbone that they fit."""
+    if backbone in (None, PRETRAINED) and facts.has_pretrained:
+        return "imagenet", "knows far more than your images alone can teach"
+    if backbone in (None, PRETRAINED):
+        return None, "the package that brings some is not installed"
+    if backbone in DOWNLOADS or is_timm(str(backbone)):
+        return None, "none are at hand; --weights imagenet downloads them"
+    return None, f"none are published for {backbone}"
+
+
+def choose_backbone(weights: str | None, facts: Facts) -> tuple[str, str]:
     if facts.fits is not None:
-        return facts.fits, f"what {Path(str(config.network.weights)).name} was made for"
-    if config.network.weights is not None:
+        return facts.fits, f"what {Path(str(weights)).name} was made for"
+    if weights is not None and facts.has_pretrained:
+        return PRETRAINED, "small and quick, and good before any training"
+    if weights is not None:
         return ("resnet50", "a GPU has time for it") if facts.device != "cpu" else ("resnet18", "quick enough on a CPU")
     if facts.device != "cpu" and facts.num_images >= 2000:
-        return "resnet18", "enough images to learn it without weights; --weights imagenet would make more of them"
-    if facts.device != "cpu":
-        return "small", "few images without weights; --weights imagenet would make more of them"
-    return "small", "quick on a CPU without weights; --weights imagenet takes a ResNet"
+        return "resnet18", "enough images to learn it without weights"
+    return "small", "few images without weights" if facts.device != "cpu" else "quick on a CPU without weights"
+
+
+def choose_head(is_pretrained: bool) -> tuple[str, str]:
+    if is_pretrained:
+        return "discriminant", "made from the features of your images, not from random numbers"
+    return "random", "a network from scratch has no features yet"
+
+
+def choose_embedding_dim(backbone: str, is_pretrained: bool, facts: Facts) -> tuple[int, str]:
+    if not is_pretrained:
+        return 128, "enough for a network from scratch"
+    num_features = find_num_features(backbone)
+    if facts.num_images > 1.2 * HEAD_DIM < num_features:
+        return HEAD_DIM, "holds what the pretrained features know; 128 would lose some of it"
+    return num_features, "all features of the backbone: too few images to choose among them"
+
+
+def choose_loss(forms_own_pairs: bool) -> tuple[dict[str, Any], str]:
+    if forms_own_pairs:
+        return {"name": "multi-similarity"}, "the best we found from pretrained features"
+    return asdict(PACED), "the best we found from scratch"
+
+
+def choose_freeze(is_frozen: bool, is_pretrained: bool, on_gpu: bool, facts: Facts) -> tuple[str, str]:
+    if is_frozen:
+        cores = count(facts.cores, "core", "cores")
+        return "backbone", f"{cores} would take long to train the whole network; --minutes gives it time"
+    if not is_pretrained:
+        return "none", "a network from scratch has everything to learn"
+    return "none", "a GPU has time for the whole network" if on_gpu else "there is time for the whole network"
+
+
+def stage_of_head(num_epochs: int) -> dict[str, Any]:
+    """Return the settings of the stage that trains the head alone."""
+    return {
+        "network": {"freeze": "backbone"},
+        "optimiser": {"learning_rate": HEAD_RATE, "weight_decay": 0.0, "milestones": []},
+        "num_epochs": num_epochs,
+        "checkpoint_every": num_epochs,
+    }
+
+
+def count_network_steps(facts: Facts, batch_size: int, image_size: int) -> int:
+    """Estimate how many steps of the whole network a CPU has time for, after everything else."""
+    cost = (image_size / 224) ** 2 / facts.cores
+    around = AROUND + facts.num_stored * (
+        2 * FORWARD * cost + DECODE / facts.cores
+    )  # once to train, once for the index
+    return int(max(0, SECONDS - around) / (batch_size * TRAIN * cost))
 
 
 def choose_frozen_batch_norm(is_pretrained: bool) -> tuple[bool, str]:
@@ -201,7 +341,7 @@ def choose_image_size(facts: Facts, backbone: str, is_pretrained: bool, ratio: f
         return bytes_of(facts.num_stored, store_size_for(resize_for(size)), ratio)
 
     if is_pretrained:
-        size, reason = (224, "what the weights know") if facts.device != "cpu" else (128, "224 would be slow on a CPU")
+        size, reason = 224, "what the weights know"
     elif backbone == "small":
         size, reason = 64, "what the small network is made for"
     else:
@@ -317,13 +457,14 @@ def choose_epochs(num_images: int, batch_size: int, on_gpu: bool, is_pretrained:
 
 
 def choose_model_input(left: AutoConfig) -> list[Choice]:
-    """Choose the input that a timm model or efficientnet-lite0 was made for, where it is `auto`."""
+    """Choose the input that a given backbone was made for, where it is `auto`."""
     config, auto, reason = left.config, left.auto, "what the model was made for"
-    if config.network.backbone == "efficientnet-lite0":
-        own = {"network.mean": efficientnet_lite.MEAN, "network.std": efficientnet_lite.STD}
-        return [Choice(key, value, reason) for key, value in own.items() if key in auto]
+    if "network.backbone" in auto:
+        return []  # `choose_settings` chooses both
     if not is_timm(config.network.backbone):
-        return []
+        mean, std = find_input(config.network.backbone)
+        own = {"network.mean": mean, "network.std": std}
+        return [Choice(key, value, reason) for key, value in own.items() if key in auto]
     made_for = model_input(config.network.backbone)
     image_size = made_for.image_size if "data.image_size" in auto else config.data.image_size
     resize = round(image_size / made_for.crop_share) if "data.resize" in auto else config.data.resize
@@ -364,6 +505,8 @@ def find_facts(left: AutoConfig, device: torch.device, known: Manifest | None = 
         device=device.type,
         free_bytes=free_memory() if device.type == "cpu" else min(free_memory(), free_on(device)),
         fits=fits,
+        cores=left.config.threads or torch.get_num_threads(),
+        has_pretrained=has_package(PRETRAINED),
     )
 
 
@@ -377,6 +520,16 @@ def read_sizes(images: ImageList) -> np.ndarray:
         except Exception:  # it is named when all images are read, and why
             continue
     return np.array(sizes, dtype=np.int64).reshape(-1, 2)
+
+
+def find_missing(left: AutoConfig, facts: Facts) -> tuple[str, ...]:
+    """Say what is lost without weights, and the one command that brings them."""
+    if not {"network.weights", "network.backbone"} <= left.auto or facts.has_pretrained:
+        return ()
+    return (
+        'The network learns from your images alone. `pip install "pads-dml[pretrained]"` (17 MB) starts from one that knows '
+        "ImageNet: on a thousand photos of a hundred kinds the nearest photo was right in 88 % of the cases instead of 50 %.",
+    )
 
 
 def find_notes(config: Config, facts: Facts) -> tuple[str, ...]:

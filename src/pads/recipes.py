@@ -21,18 +21,22 @@ CODE_BINS = {
     "drawing": "weight per image",
 }
 
-FROM_IMAGES = CHOSEN - {"network.mean", "network.std"}
-"""What follows from a user's own images, and from the machine."""
-
 
 def with_pads(config: Config, semantics: str = "paper") -> Config:
-    """The adaptive sampler, as the paper words it or as the authors' code does it."""
+    """The adaptive sampler, as the paper words it or as the authors' code does it, with their command for the data set."""
     if semantics == "paper":
         learned = Part("learned", {"bins": PAPER_BINS, "agent": "ppo", "reward": "recall@1+nmi"})
         return replace(config, curriculum=learned, sampling=Sampling("all but the anchor"))
+    is_cub = config.data.name == "cub200"
+    reward, pick = ("recall@1", "evenly spaced") if is_cub else ("recall@1+nmi", config.data.reward_pick)
     agent = {"critic_target": "metric"}
-    learned = Part("learned", {"bins": CODE_BINS, "agent": "ppo", "agent_options": agent, "reward": "recall@1+nmi"})
-    return replace(config, curriculum=learned, sampling=Sampling("all", anchor_as_positive=True))
+    learned = Part("learned", {"bins": CODE_BINS, "agent": "ppo", "agent_options": agent, "reward": reward})
+    return replace(
+        config,
+        curriculum=learned,
+        sampling=Sampling("all", anchor_as_positive=True),
+        data=replace(config.data, batches="with replacement", reward_pick=pick),
+    )
 
 
 def emoji_udist() -> Config:
@@ -84,7 +88,7 @@ def emoji_random() -> Config:
 
 def own_images(name: str) -> Config:
     """Return the settings for a user's own images that do not follow from them."""
-    return Config(data=Data(name=name), loss=PACED, curriculum=Part("distance-weighted"))
+    return Config(data=Data(name=name), network=Network(shrinkage=0.8), curriculum=Part("distance-weighted"))
 
 
 def own_images_pads(name: str) -> Config:
@@ -94,32 +98,32 @@ def own_images_pads(name: str) -> Config:
 
 def folder() -> AutoConfig:
     """your own images, a folder per class: --data DIR; what is auto follows from the images"""
-    return AutoConfig(own_images("folder"), FROM_IMAGES)
+    return AutoConfig(own_images("folder"), CHOSEN)
 
 
 def folder_pads() -> AutoConfig:
     """your own images, a folder per class, with the paper's adaptive sampler"""
-    return AutoConfig(own_images_pads("folder"), FROM_IMAGES)
+    return AutoConfig(own_images_pads("folder"), CHOSEN - {"loss"})
 
 
 def csv() -> AutoConfig:
     """your own images, listed in a CSV with open-metric-learning's columns: --data FILE.csv"""
-    return AutoConfig(own_images("csv"), FROM_IMAGES)
+    return AutoConfig(own_images("csv"), CHOSEN)
 
 
 def csv_pads() -> AutoConfig:
     """the same with the paper's adaptive sampler"""
-    return AutoConfig(own_images_pads("csv"), FROM_IMAGES)
+    return AutoConfig(own_images_pads("csv"), CHOSEN - {"loss"})
 
 
 def hf() -> AutoConfig:
     """images of a Hugging Face data set, local or from the Hub: --data DIR or --data USER/NAME"""
-    return AutoConfig(own_images("hf"), FROM_IMAGES)
+    return AutoConfig(own_images("hf"), CHOSEN)
 
 
 def hf_pads() -> AutoConfig:
     """the same with the paper's adaptive sampler"""
-    return AutoConfig(own_images_pads("hf"), FROM_IMAGES)
+    return AutoConfig(own_images_pads("hf"), CHOSEN - {"loss"})
 
 
 # -- the real benchmarks, in the settings of docs/studies.md ------------------------------------------------------------
@@ -152,13 +156,7 @@ def cub200_margin_pads() -> Config:
 
 def cub200_margin_pads_code() -> Config:
     """CUB200-2011, the same as the authors' code does it, reward Recall@1"""
-    config = with_pads(replace(cub200_margin_udist(), loss=Part("margin", {"beta": 0.6})), "code")
-    options = {**config.curriculum.options, "reward": "recall@1"}
-    return replace(
-        config,
-        curriculum=Part("learned", options),
-        data=replace(config.data, reward_pick="evenly spaced"),
-    )
+    return with_pads(replace(cub200_margin_udist(), loss=Part("margin", {"beta": 0.6})), "code")
 
 
 def on_cars196(config: Config) -> Config:
@@ -179,7 +177,7 @@ def cars196_margin_pads() -> Config:
 
 def cars196_margin_pads_code() -> Config:
     """CARS196, the same as the authors' code does it"""
-    return on_cars196(with_pads(replace(cub200_margin_udist(), loss=Part("margin", {"beta": 0.6})), "code"))
+    return with_pads(on_cars196(replace(cub200_margin_udist(), loss=Part("margin", {"beta": 0.6}))), "code")
 
 
 def on_sop(config: Config) -> Config:

@@ -13,6 +13,7 @@ from crash.trial import Command, begin, run
 from PIL import Image
 
 SETTINGS = (
+    "network.weights=none",
     "data.image_size=16",
     "data.resize=16",
     "data.store_size=16",

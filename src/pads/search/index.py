@@ -25,7 +25,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -41,6 +41,7 @@ from pads.data.manifest import write_manifest as write_data_manifest
 from pads.errors import UserError, missing_extra, one_line
 from pads.model import Model, fingerprint, load, load_file, save_file
 from pads.runs import RunFolder
+from pads.runs.backbone import is_backbone
 from pads.runs.checkpoint import load_state, save_state
 from pads.runtime.files import (
     AGAIN,
@@ -63,7 +64,7 @@ from pads.runtime.reading import (
     read_array,
     read_json,
 )
-from pads.search.calibration import Calibration, calibrate_run, check_precision
+from pads.search.calibration import Calibration, calibrate_by_labels, calibrate_run, check_precision
 from pads.search.engines import CODES, has_faiss, make_codes, nearest_of_all, needs_codes, pick_engine, rank_candidates
 from pads.search.files import Bad, Found, Read, Row, existing_images_folder, find_below, label_of, read_chunks
 
@@ -78,12 +79,29 @@ CURVE = {
     "distances_P": [float],
     "same_P": [is_count],
     "strangers_P": [is_count],
+    "on?": str,
+    "far_distances_P?": [float],
+    "far_strangers_P?": [is_count],
+    "far_same_P?": [is_count],
 }
 
 
 def is_curve(values: Any) -> bool:
     """Tell whether this is a Calibration in JSON's words."""
-    return has_shape(values, CURVE) and len({len(values[name]) for name in CURVE if name.endswith("_P")}) == 1
+    if not has_shape(values, CURVE):
+        return False
+    near, far = ([len(values[name]) for name in values if is_column(name, start)] for start in ("", "far_"))
+    return len(near) == 3 and len(set(near)) == 1 and len(far) in (0, 3) and len(set(far)) <= 1
+
+
+def is_column(name: str, start: str) -> bool:
+    """Tell whether this names the distances or a count of one of the two curves."""
+    return name in (f"{start}distances_P", f"{start}same_P", f"{start}strangers_P")
+
+
+def make_calibration(values: Mapping[str, Any]) -> Calibration:
+    """Make a Calibration of JSON's words."""
+    return Calibration(**{name: values[name] for name in (key.rstrip("?") for key in CURVE) if name in values})
 
 
 CONTENTS = {
@@ -107,6 +125,23 @@ Progress = Callable[[str, int, int], None]
 """Told what is being done, how many images are done, and of how many."""
 
 
+class Marks(NamedTuple):
+    """The distances by which a neighbour is called the same item or another one."""
+
+    same: float | None
+    """Nearer ones are the same item; None where that cannot be promised."""
+    other: float | None
+    """Farther ones are another item; None where that cannot be promised."""
+
+    def call(self, distance: float) -> str | None:
+        """Return `same`, `unsure` or `other`; None where neither can be promised of any neighbour."""
+        if self == (None, None):
+            return None
+        if self.same is not None and distance < self.same:
+            return "same"
+        return "other" if self.other is not None and distance > self.other else "unsure"
+
+
 class Index:
     """Search images by vectors. Safe to use from several threads."""
 
@@ -128,7 +163,7 @@ class Index:
             raise describe_damage(path / manifest["files"]["codes"], error, REBUILD) from error
         self.engine = self._engine.name
         values = manifest["calibration"]
-        self.calibration = Calibration(**{name: values[name] for name in CURVE}) if isinstance(values, dict) else None
+        self.calibration = make_calibration(values) if isinstance(values, dict) else None
         self.not_calibrated = values if isinstance(values, str) else ""
         """Why there is no calibration."""
 
@@ -184,6 +219,22 @@ class Index:
         point = self.calibration.point(precision, len(self))
         return None if point is None else self.calibration.distances_P[point]
 
+    def other_threshold(self, precision: float) -> float | None:
+        """Return the distance beyond which neighbours show another item, so that of those it refuses this share does.
+
+        It is None where no distance is known to have that precision; nearer ones down to `threshold` may be either.
+        """
+        check_precision(precision)
+        if self.calibration is None:
+            return None
+        point = self.calibration.far_point(precision, len(self))
+        same = self.threshold(precision)
+        return None if point is None else max(self.calibration.far_distances_P[point], same or 0.0)
+
+    def marks(self, precision: float) -> Marks:
+        """Return what calls neighbours the same item, another one, or neither, with this precision."""
+        return Marks(self.threshold(precision), self.other_threshold(precision))
+
     def _as_vectors(self, queries: Any) -> np.ndarray:
         if isinstance(queries, torch.Tensor):
             queries = queries.detach().cpu().numpy()
@@ -227,7 +278,7 @@ def build_index(
     progress: Progress | None = None,
     note: Callable[[str], None] | None = None,
 ) -> Index:
-    """Embed the images below a folder with the network of a run, or bring an index of them up to date.
+    """Embed the images below a folder with the network of a run or `backbone:NAME`, or bring an index of them up to date.
 
     Only files that are new or have changed are embedded; those that are gone leave. `rebuild` begins anew, and is needed
     for another network. `data` says where the images that the run was trained on are now, for the calibration. Images that
@@ -271,7 +322,11 @@ def build_index(
             "model": made_by,
             "root": str(root),
             "num_images": len(rows),
-            "calibration": calibrate_model(model, before, tell, read_known(run)),
+            "calibration": (
+                calibrate_vectors(known, rows)
+                if is_backbone(run)
+                else calibrate_model(model, before, tell, read_known(run))
+            ),
         }
         write_left_out(path, left_out)
         if before is not None and rows == rows_before and needs_codes(len(rows)) == has_codes(before):
@@ -352,9 +407,15 @@ def calibrate_model(
 
     def watch(kind: str, step: int, values: Mapping[str, Any]) -> None:
         if kind == "decoding":
-            tell(f"calibrating on {values['what']}", step, values["total"])
+            tell("calibrating", step, values["total"])
 
     calibration = calibrate_run(model, watch, known)
+    return calibration if isinstance(calibration, str) else asdict(calibration)
+
+
+def calibrate_vectors(known: Known, rows: Sequence[Row]) -> dict[str, Any] | str:
+    """From the images of the index: in JSON's words, or why there is none."""
+    calibration = calibrate_by_labels(known.vectors(rows), [label_of(row.path) for row in rows])
     return calibration if isinstance(calibration, str) else asdict(calibration)
 
 
@@ -382,7 +443,7 @@ def describe_index(index: Index) -> list[str]:
     else:
         num_images, num_classes = index.calibration.num_images, index.calibration.num_classes
         split = f"{num_images:,} images of {num_classes:,} classes"
-        sentences.append(f"Same item or not: calibrated on the run's selection split ({split}).")
+        sentences.append(f"Same item or not: calibrated on {index.calibration.on} ({split}).")
     return sentences
 
 

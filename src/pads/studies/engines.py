@@ -34,7 +34,7 @@ from pads.errors import UserError, missing_extra
 from pads.runs import RunFolder
 from pads.runs.watch import Watch
 from pads.runtime.files import make_inner_folder, remove_folder
-from pads.train import fit, with_full_paths
+from pads.train import fit_stages, with_full_paths
 
 Tell = Callable[["Job", str, int, Mapping[str, Any]], None]
 """Called with a run and what `pads.runs.watch.Watch` is called with."""
@@ -80,7 +80,7 @@ _loaded: dict[Any, Images] = {}
 def images_of(data: Data, device: torch.device, watch: Watch) -> Images:
     """The decoded images, once per process for all runs that share them; those of another data set make room."""
     roles = {"selection_share", "reward_share", "reward_split", "reward_pick", "reward_resample_every", "split_seed"}
-    views = {"image_size", "resize", "augmentation", "flip", "classes_per_batch", "samples_per_class"}
+    views = {"image_size", "resize", "augmentation", "flip", "classes_per_batch", "samples_per_class", "batches"}
     same = replace(data, **{name: getattr(Data(), name) for name in roles | views})
     key = (repr(same), str(device))
     if key not in _loaded:
@@ -144,7 +144,7 @@ def execute(job: Job, watch: Watch) -> float | None:
     create = functools.partial(RunFolder.create, job.path, config, format_manifest(images.manifest))
     with RunFolder.open(job.path) if is_begun else create() as folder:
         try:
-            fit(config, folder, views, watch)
+            fit_stages(config, folder, views, watch)
         except Exception:
             folder.remove_if_unused()  # a start that failed leaves nothing in the way of the next
             raise
