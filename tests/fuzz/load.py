@@ -122,13 +122,13 @@ class Clients:
     # -- not so --------------------------------------------------------------------------------------------------------
 
     def be_slow(self) -> None:
-        """Half a request on many connections, on every fourth half an upload, and a letter of it now and then."""
+        """Half a request on many connections, on every twentieth half an upload, and a letter of it now and then."""
         held: list[socket.socket] = []
         while not self.over.is_set():
             while len(held) < HALF_OPEN and not self.over.is_set():
                 self.sent += 1
                 try:
-                    held.append(self.connect(HALF if len(held) % 4 else UPLOAD))
+                    held.append(self.connect(HALF if len(held) % 20 else UPLOAD))
                 except OSError:
                     break
             for connection in list(held):

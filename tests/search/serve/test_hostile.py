@@ -117,6 +117,14 @@ def test_an_honest_client_is_answered_beside_many_uploads_that_do_not_end(served
         wait_until(lambda: not patience.waiting)
 
 
+def test_broken_requests_do_not_fill_the_terminal(served, serving, capfd):
+    with serving(served) as address:
+        for request in (UPLOAD + b"Content-Length: 9\r\n\r\n--b--bbbb", b"\0\1\2\r\n\r\n"):
+            with connect(address, request) as connection:
+                assert connection.recv(100).startswith(b"HTTP/1.1 4")
+    assert capfd.readouterr().err == ""
+
+
 def test_headers_without_end_are_not_kept(served, serving, monkeypatch):
     with serving(served) as address, connect(address, HALF) as connection, pytest.raises(OSError):
         for _ in range(1000):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -75,10 +76,11 @@ def run_server(
 
 def make_server(served: Served, host: str = "127.0.0.1", token: str | None = None) -> uvicorn.Server:
     app = make_app(served, host, token)
+    logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # a broken upload would be a line in the terminal
     config = uvicorn.Config(
         app,
         http=ImpatientProtocol,
-        log_level="warning",
+        log_level="error",
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=3,
