@@ -160,7 +160,7 @@ def cub200_margin_pads_code() -> Config:
 
 
 def cub200_best() -> Config:
-    """CUB200-2011, ResNet-50, multi-similarity loss with S2SD, four images of a class: the best embedding so far"""
+    """CUB200-2011, ResNet-50, multi-similarity loss with S2SD: the best embedding so far"""
     config = cub200_margin_udist()
     return replace(
         config,
