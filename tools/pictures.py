@@ -267,7 +267,9 @@ def draw_answer(path: Path) -> None:
                 look = {"color": COLOURS[colour], "linewidth": 1.1, "alpha": 0.8}
                 right.plot(list(curve), list(curve.values()), label=label if not number else None, **look)
         right.axhline(np.log(3), color=GREY, linewidth=0.8, linestyle=":")
-        right.set(xlabel="training step", ylim=(0, 1.15), title="emoji: entropy of the policy\nper bin, five seeds each")
+        right.set(
+            xlabel="training step", ylim=(0, 1.15), title="emoji: entropy of the policy\nper bin, five seeds each"
+        )
         right.legend(frameon=False, loc="lower left")
         figure.savefig(path, dpi=130)
 
@@ -294,7 +296,9 @@ def draw_gain(path: Path) -> None:
         left.set(ylabel="points of R@1", title="PADS less distance-weighted", xlim=(-0.5, len(GAINS) - 0.5))
         left.legend(frameon=False, fontsize=7)
         start = bin_distribution()
-        right.stairs(start.probabilities_K.numpy(), start.edges.numpy(), color=GREY, linewidth=1.6, label="at the start")
+        right.stairs(
+            start.probabilities_K.numpy(), start.edges.numpy(), color=GREY, linewidth=1.6, label="at the start"
+        )
         for number, run in enumerate(read_progressions("pads")):
             label = "" if number else "PADS at the end, five seeds"
             right.stairs(run.shares_TK[-1], run.edges, color=COLOURS[1], linewidth=0.9, alpha=0.8, label=label)

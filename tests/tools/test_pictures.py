@@ -1,4 +1,4 @@
-"""The pictures of docs/findings.md and docs/reproduction.md are drawn from the evidence, and no picture lies in docs/pictures that no page shows."""
+"""The pictures of findings and reproduction are drawn from the evidence; each in docs/pictures is shown by a page."""
 
 import re
 from pathlib import Path
