@@ -108,14 +108,15 @@ def read_folder(path: Path) -> Folder:
 
 HEAD = """# Results
 
-One row per comparison that matters: Recall@1 on the test split, in percent. A row links to its folder, with the command,
-the last and the best test epoch, the other metrics and the notes. [docs/findings.md](docs/findings.md) says what it means.
+Recall@1 on the test split, in percent, of the comparisons that matter. A row links to its folder: the command, the last and
+the best test epoch, the other metrics, notes. [docs/findings.md](docs/findings.md) says what it means.
 `python tools/results.py` makes this page.
 
 - **R@1**: of the first arm over the n seeds that both have, mean ± standard deviation. **Difference**: first less second,
   paired by seed, with its 95 % interval.
-- **Reads**: *level* where the interval holds zero and reaches at most one point to each side, *not resolved* where it
-  holds zero and is wider ([protocol](docs/protocol.md)).
+- **Reads**: *level* where the interval holds zero and is at most ± 1 point wide, *not resolved* where it holds zero and is
+  wider ([protocol](docs/protocol.md)).
+- *Table N* (of the paper) and *controls* on emoji: 16 px, 10 epochs.
 - **Epoch**: picked by MAP@R or R@1 of held-out training classes, on the test split (*test-selected*), or the last.
   **Paper**: its R@1 of the first arm, test-selected.
 - `udist`: distance-weighted sampling, β 1.2 (`static` in some studies); `udist-beta`: β 0.6; `udist-rho`: β 0.6, ρ 0.4;

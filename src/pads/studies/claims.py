@@ -126,8 +126,8 @@ Place = tuple[str, str]
 """A study and one of its arms."""
 NOT_IN_PAPER = "(not in the paper)"
 NAMES = {"cub200": "CUB", "cars196": "CARS", "sop": "SOP"}
-VERDICTS = ("does not hold", "level", "not resolved", "one seed", "holds")
-"""From the worst to the best: a sentence about several arms is as good as the worst of them."""
+VERDICTS = ("does not hold", "one seed", "not resolved", "level", "holds")
+"""A sentence about several arms gets the first of these that one of them has: it is level only if all are resolved."""
 
 
 def judge_above(found: Estimate, least: float = 0.0) -> str:
@@ -379,9 +379,9 @@ def hold_claims(evidence: Evidence) -> list[tuple[Claim, Found]]:
 
 NOTES = (
     "R@1 of the selected epoch, differences paired by seed with Student's t interval at 95 %. A sentence `holds` or "
-    "`does not hold` where the interval is on one side alone. `level`: the interval holds zero and reaches at most one "
-    "point to each side; one that holds zero and is wider is `not resolved`. Of forty such sentences, two would be "
-    "decided wrongly by chance.",
+    "`does not hold` where the interval is on one side alone. `level`: the interval holds zero and is at most ± 1 point "
+    "wide; one that holds zero and is wider is `not resolved`. Of forty such sentences, two would be decided wrongly by "
+    "chance.",
     "The paper's numbers are differences in its own tables, at the best test epoch.",
 )
 
