@@ -354,7 +354,6 @@ def test_the_table_has_its_rows_and_columns_in_percent(width):
             else ["trained: the network of epoch 19, picked on the selection split (protocol:", "selected)"]
         ),
         "The run is in runs/emoji-pads-0",
-        "Measure it again: pads evaluate runs/emoji-pads-0",
     ]
 
 
@@ -366,7 +365,6 @@ def test_what_is_there_to_be_copied_is_never_broken(is_terminal):
     lines = file.getvalue().splitlines()
     assert "trained: the network of the last epoch (protocol: last)" in lines
     assert f"The run is in {run}" in lines
-    assert f"Measure it again: pads evaluate {run}" in lines
 
 
 # -- stopping ----------------------------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 LEVELS = [
     {"cli"},
-    {"studies", "bench", "reports", "search", "publish", "adapters"},
-    {"recipes", "display", "model"},
+    {"studies", "bench", "look", "reports", "search", "publish", "adapters"},
+    {"recipes", "display", "model", "verdict"},
     {"train"},
     {"autoconfig", "build", "check", "evaluate", "features", "speed", "stages", "start"},
     {"curricula"},

@@ -34,6 +34,7 @@ from pads.config import Config, with_settings
 from pads.data import roles
 from pads.data.batches import rank_share
 from pads.data.loading import load_views
+from pads.data.manifest import read_manifest
 from pads.errors import UserError
 from pads.evaluate import embed, evaluate
 from pads.losses import MarginLoss, TripletLoss
@@ -472,12 +473,23 @@ def test_images_are_decoded_by_one_process_of_a_machine_and_leave_no_file(config
 def test_bad_images_are_told_by_the_process_that_reads_them(photos, config, tmp_path):
     shutil.copytree(photos, tmp_path / "photos")
     (tmp_path / "photos" / "class-03" / "1.png").write_bytes(b"nothing")
-    bad = replace(config, data=replace(config.data, root=str(tmp_path / "photos")))
+    bad = replace(config, data=replace(config.data, root=str(tmp_path / "photos"), strict=True))
     first, second = ends(start(2, lambda rank: train(bad, tmp_path / "run"), tmp_path), tmp_path)
     assert "1.png" in first.args[0]
-    assert first.args[0].startswith("UserError: 1 of 66 images cannot be used")
+    assert first.args[0].startswith("UserError: 1 of 84 images cannot be used")
     assert second.args[0].startswith("Deserted: ")
     assert not (tmp_path / "run").exists()
+
+
+def test_both_processes_do_without_an_image_that_cannot_be_read(photos, config, tmp_path):
+    shutil.copytree(photos, tmp_path / "photos")
+    (tmp_path / "photos" / "class-03" / "1.png").write_bytes(b"nothing")
+    settings = replace(config, data=replace(config.data, root=str(tmp_path / "photos")), num_epochs=1)
+    together(2, lambda rank: train(settings, tmp_path / "run").path, tmp_path)
+    (bad,) = read_manifest(tmp_path / "run" / "data.jsonl").bad
+    assert bad.path == "class-03/1.png"
+    sizes = RunFolder.open(tmp_path / "run").metrics["splits"]
+    assert sum(size["images"] for size in sizes.values()) == 83
 
 
 # -- small things ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Writes RESULTS.md, the README.md of every folder in results/ and the list of studies in docs/studies.md.
+"""Writes RESULTS.md, docs/reproduction.md, the README.md of every folder in results/ and the list in docs/studies.md.
 
     python tools/results.py
 
@@ -23,6 +23,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
+
+from reproduction import make_page
 
 from pads.studies import STUDIES
 from pads.studies.costs import readable, study_seconds
@@ -58,6 +60,7 @@ def make_pages() -> dict[Path, str]:
     folders = [read_folder(path.parent) for path in sorted(RESULTS.glob("*/claim.json"))]
     pages = {ROOT / "RESULTS.md": make_results(folders)}
     pages |= {folder.path / "README.md": make_readme(folder) for folder in folders}
+    pages[ROOT / "docs" / "reproduction.md"] = make_page()
     return pages | {ROOT / "docs" / "studies.md": list_studies((ROOT / "docs" / "studies.md").read_text())}
 
 
@@ -105,14 +108,15 @@ def read_folder(path: Path) -> Folder:
 
 HEAD = """# Results
 
-One row per comparison that matters: Recall@1 on the test split, in percent. A row links to its folder, with the command,
-the last and the best test epoch, the other metrics and the notes. [docs/findings.md](docs/findings.md) says what it means.
+Recall@1 on the test split, in percent, of the comparisons that matter. A row links to its folder: the command, the last and
+the best test epoch, the other metrics, notes. [docs/findings.md](docs/findings.md) says what it means.
 `python tools/results.py` makes this page.
 
 - **R@1**: of the first arm over the n seeds that both have, mean ± standard deviation. **Difference**: first less second,
   paired by seed, with its 95 % interval.
-- **Reads**: *level* where the interval holds zero and reaches at most one point to each side, *not resolved* where it
-  holds zero and is wider ([protocol](docs/protocol.md)).
+- **Reads**: *level* where the interval holds zero and is at most ± 1 point wide, *not resolved* where it holds zero and is
+  wider ([protocol](docs/protocol.md)).
+- *Table N* (of the paper) and *controls* on emoji: 16 px, 10 epochs.
 - **Epoch**: picked by MAP@R or R@1 of held-out training classes, on the test split (*test-selected*), or the last.
   **Paper**: its R@1 of the first arm, test-selected.
 - `udist`: distance-weighted sampling, β 1.2 (`static` in some studies); `udist-beta`: β 0.6; `udist-rho`: β 0.6, ρ 0.4;

@@ -34,6 +34,7 @@ from pads.config import (
 from pads.curricula import is_adaptive
 from pads.data.benchmark import ImageList, QueryGallery, count
 from pads.data.formats import open_image
+from pads.data.manifest import Manifest
 from pads.data.prepare import find_prepared_sizes, read_data
 from pads.data.splits import split_roles
 from pads.data.store import compute_stored_shape, free_memory, free_on
@@ -115,11 +116,16 @@ class Choice:
 
 
 def resolve_auto(
-    config: Config | AutoConfig, device: torch.device, watch: Watch, minutes: float | None = None
+    config: Config | AutoConfig,
+    device: torch.device,
+    watch: Watch,
+    minutes: float | None = None,
+    known: Manifest | None = None,
 ) -> Config:
     """Choose what is left to be chosen; what was chosen is told to whoever watches. A Config stays as it is.
 
     minutes: how long the run may take; the epochs follow from it and from a step that is measured here and now.
+    known: what the look found, so that images that cannot be read do not count.
     """
     if isinstance(config, Config):
         return config
@@ -127,7 +133,7 @@ def resolve_auto(
     notes: tuple[str, ...] = ()
     resolved = apply_choices(config, chosen)
     if isinstance(resolved, AutoConfig):
-        facts = find_facts(resolved, device)
+        facts = find_facts(resolved, device, known)
         if minutes is not None:
             facts = replace(facts, minutes=minutes)
             planned = drop_auto(apply_choices(resolved, choose_settings(resolved, facts)))
@@ -525,7 +531,7 @@ def choose_model_input(left: AutoConfig) -> list[Choice]:
 # -- the facts ---------------------------------------------------------------------------------------------------------
 
 
-def find_facts(left: AutoConfig, device: torch.device) -> Facts:
+def find_facts(left: AutoConfig, device: torch.device, known: Manifest | None = None) -> Facts:
     """Look at the images, the machine and the weights."""
     data, fits = left.config.data, None
     weights = left.config.network.weights
@@ -535,7 +541,7 @@ def find_facts(left: AutoConfig, device: torch.device) -> Facts:
     sizes = find_prepared_sizes(data.name, root, data.store_ratio) if root is not None else ()
     if "data.store_size" in left.auto:
         data = replace(data, store_size=sizes[0] if sizes else 0)
-    benchmark, prepared = read_data(data)
+    benchmark, prepared = read_data(data, known)
     class_sizes_C = np.bincount(benchmark.train.labels)
     stored = np.array(prepared.sizes) if prepared else read_sizes(benchmark.train)
     test = benchmark.test.images if isinstance(benchmark.test, QueryGallery) else benchmark.test

@@ -24,6 +24,7 @@ from pads.config import (
 from pads.curricula import Curriculum, FixedCurriculum, make_curriculum
 from pads.data import DATASETS
 from pads.data.augment import check_crop
+from pads.data.batches import BATCHES
 from pads.errors import UserError
 from pads.metrics import check_metric_names
 from pads.networks import HEADS, check_backbone, find_weights
@@ -131,6 +132,7 @@ def check_stage(config: Config, auto: frozenset[str]) -> None:
             "data.reward_resample_every draws images at random: set data.reward_pick=random, or leave it at null."
         )
     lookup(DATASETS, config.data.name, "data set")
+    lookup(BATCHES, config.data.batches, "way to draw data.batches,")
     if not 0 < config.optimiser.layer_decay <= 1:
         raise UserError(f"optimiser.layer_decay is {config.optimiser.layer_decay}: it must be above 0 and at most 1.")
     if not config.optimiser.head_factor > 0:

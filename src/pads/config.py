@@ -55,6 +55,9 @@ CHOSEN = frozenset(
 )
 """The settings that may be left to be chosen, from the images, the network and the machine."""
 
+RETIRED = frozenset({"data.skip_bad_images"})
+"""Settings of earlier versions, which the configs of runs may hold and which change nothing."""
+
 MODEL_INPUT = ("data.image_size", "data.resize", "data.store_size", "network.mean", "network.std")
 """What a timm model says about its own input; any other backbone says the last two."""
 
@@ -95,6 +98,9 @@ class Data:
     """Put this many classes into a batch: P of P x S images."""
     samples_per_class: int = 2
     """Put this many images of each class into a batch: S of P x S images."""
+    batches: str = "distinct classes"
+    """Draw the classes of a batch without repeating one (`distinct classes`), or as the authors' code does (`with
+    replacement`: a class or an image may come again)."""
     selection_share: float = 0.10
     """Hold out this share of the training classes to select the epoch, for every arm alike."""
     reward_share: float = 0.15
@@ -109,8 +115,8 @@ class Data:
     """Seed the splits; it is the same for all seeds of a run, so that these are compared on the same split."""
     store_on: str = "auto"
     """Keep the decoded images on the `gpu`, in `memory`, on `disk` (a prepared store), or `auto`: where there is room."""
-    skip_bad_images: bool = False
-    """Leave out images that cannot be read (`--skip-bad-images`)."""
+    strict: bool = False
+    """Refuse images that cannot be read (`--strict`), instead of leaving them out with a list of them."""
     paper_protocol: bool = False
     """Select the epoch on the test split, as the authors did; every figure is then marked "test-selected"."""
 
@@ -305,6 +311,7 @@ def to_json(config: Config) -> str:
 def from_dict(values: Mapping[str, Any], kind: type[T] = Config, where: str = "") -> T:  # type: ignore[assignment]
     """Make a config of plain values; a key or a type that does not fit is refused by its full name."""
     hints = typing.get_type_hints(kind)
+    values = {key: value for key, value in values.items() if where + key not in RETIRED}
     for key in values:
         if key not in hints:
             raise unknown("key", key, hints, where)

@@ -23,13 +23,20 @@ CODE_BINS = {
 
 
 def with_pads(config: Config, semantics: str = "paper") -> Config:
-    """The adaptive sampler, as the paper words it or as the authors' code does it."""
+    """The adaptive sampler, as the paper words it or as the authors' code does it, with their command for the data set."""
     if semantics == "paper":
         learned = Part("learned", {"bins": PAPER_BINS, "agent": "ppo", "reward": "recall@1+nmi"})
         return replace(config, curriculum=learned, sampling=Sampling("all but the anchor"))
+    is_cub = config.data.name == "cub200"
+    reward, pick = ("recall@1", "evenly spaced") if is_cub else ("recall@1+nmi", config.data.reward_pick)
     agent = {"critic_target": "metric"}
-    learned = Part("learned", {"bins": CODE_BINS, "agent": "ppo", "agent_options": agent, "reward": "recall@1+nmi"})
-    return replace(config, curriculum=learned, sampling=Sampling("all", anchor_as_positive=True))
+    learned = Part("learned", {"bins": CODE_BINS, "agent": "ppo", "agent_options": agent, "reward": reward})
+    return replace(
+        config,
+        curriculum=learned,
+        sampling=Sampling("all", anchor_as_positive=True),
+        data=replace(config.data, batches="with replacement", reward_pick=pick),
+    )
 
 
 def emoji_udist() -> Config:
@@ -149,12 +156,19 @@ def cub200_margin_pads() -> Config:
 
 def cub200_margin_pads_code() -> Config:
     """CUB200-2011, the same as the authors' code does it, reward Recall@1"""
-    config = with_pads(replace(cub200_margin_udist(), loss=Part("margin", {"beta": 0.6})), "code")
-    options = {**config.curriculum.options, "reward": "recall@1"}
+    return with_pads(replace(cub200_margin_udist(), loss=Part("margin", {"beta": 0.6})), "code")
+
+
+def cub200_best() -> Config:
+    """CUB200-2011, ResNet-50, multi-similarity loss with S2SD: the best embedding so far"""
+    config = cub200_margin_udist()
     return replace(
         config,
-        curriculum=Part("learned", options),
-        data=replace(config.data, reward_pick="evenly spaced"),
+        data=replace(config.data, classes_per_batch=28, samples_per_class=4, reward_share=0.0),
+        loss=Part("multi-similarity", {"beta": 40.0, "epsilon": 0.1}),
+        distillation=Part("s2sd"),
+        optimiser=replace(config.optimiser, milestones=()),
+        num_epochs=80,
     )
 
 
@@ -176,7 +190,7 @@ def cars196_margin_pads() -> Config:
 
 def cars196_margin_pads_code() -> Config:
     """CARS196, the same as the authors' code does it"""
-    return on_cars196(with_pads(replace(cub200_margin_udist(), loss=Part("margin", {"beta": 0.6})), "code"))
+    return with_pads(on_cars196(replace(cub200_margin_udist(), loss=Part("margin", {"beta": 0.6}))), "code")
 
 
 def on_sop(config: Config) -> Config:
@@ -211,6 +225,7 @@ RECIPES: dict[str, Callable[[], Config | AutoConfig]] = {
     "csv-pads": csv_pads,
     "hf": hf,
     "hf-pads": hf_pads,
+    "cub200-best": cub200_best,
     "cub200-margin-udist": cub200_margin_udist,
     "cub200-margin-pads": cub200_margin_pads,
     "cub200-margin-pads-code": cub200_margin_pads_code,

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,15 @@ from pads.build import (
     start_network,
 )
 from pads.check import check
-from pads.config import AutoConfig, Config, drop_auto
-from pads.data.batches import class_batches, rank_share
+from pads.config import AutoConfig, Config, drop_auto, from_values, set_value, to_dict, value_of
+from pads.data.batches import BATCHES, rank_share
 from pads.data.benchmark import Benchmark
-from pads.data.loading import load_views
+from pads.data.loading import load_images, load_views
 from pads.data.manifest import (
+    FILES,
     Manifest,
     check_unchanged,
+    describe_manifest,
     format_manifest,
     list_data,
     read_changed,
@@ -42,13 +45,14 @@ from pads.data.manifest import (
     write_manifest,
 )
 from pads.data.prepare import Prepared
-from pads.data.roles import Views
+from pads.data.roles import Views, deal_roles
 from pads.errors import UserError
-from pads.evaluate import evaluate, metrics_to_report, raw_pixels
+from pads.evaluate import compare_rows, evaluate, metrics_to_report, raw_pixels
 from pads.features import freeze_views
 from pads.losses import value_and_share
 from pads.networks import EmbeddingNetwork, Head, PooledFeatures
 from pads.runs import RunFolder, SilentFolder, next_free
+from pads.runs.folder import note_threads
 from pads.runs.watch import Watch, nobody
 from pads.runtime.graphs import CapturedStep
 from pads.runtime.precision import float32_rounding, use_threads
@@ -82,15 +86,19 @@ def train(
         path = team.lead(lambda: new_path(drop_auto(config), run))
         device = pick_device(drop_auto(config).device, team)
         resolved = with_full_paths(team.lead(lambda: resolve_auto(config, device, watch, minutes)))
-        manifest: list[str] = []
-
-        def keep(benchmark: Benchmark, prepared: Prepared | None) -> None:
-            if team.leads:
-                manifest.append(format_manifest(list_data(resolved.data, benchmark, prepared)))
-
-        # first, so that bad data leaves no empty run behind
-        views = load_views(resolved, device, watch, team, keep)
+        # the look at the data comes first, so that bad data leaves no empty run behind
+        images = load_images(resolved.data, device, watch, team)
+        is_less = images.manifest is not None and images.manifest.source == FILES and bool(images.manifest.bad)
+        if team.any(is_less) and isinstance(
+            config, AutoConfig
+        ):  # not all images can be read: choose again for the others
+            stored = with_store_of(config, resolved)
+            resolved = with_full_paths(team.lead(lambda: resolve_auto(stored, device, watch, minutes, images.manifest)))
+        views = deal_roles(resolved, images, watch)
+        manifest = [format_manifest(images.manifest)] if images.manifest else []
         folder = folder_of(team).create(path, resolved, *manifest)
+        if images.manifest:
+            watch("note", 0, {"notes": describe_manifest(images.manifest, folder.manifest_path)})
         try:
             with folder:
                 return fit_stages(resolved, folder, views, watch, team)
@@ -112,23 +120,27 @@ def resume(run: RunFolder | Path | str, *, watch: Watch | None = None, data_chan
         with folder:
             config = team.lead(lambda: folder.config)
             check(config)
-            known: list[Manifest] = []
+            changed: list[Manifest] = []
+            known = team.lead(lambda: read_manifest(folder.manifest_path))
 
             def compare(benchmark: Benchmark, prepared: Prepared | None) -> None:
-                if team.leads:
-                    known.extend(find_known_changes(folder, config, benchmark, prepared, data_changed))
+                if team.leads and known is not None:
+                    changed.extend(find_known_changes(folder, config, benchmark, prepared, known, data_changed))
 
-            views = load_views(config, pick_device(config.device, team), watch, team, compare)
-            return fit_stages(config, folder, views, watch, team, *known)
+            watch("note", 0, {"notes": note_threads(folder, config)})
+            views = load_views(config, pick_device(config.device, team), watch, team, compare, known)
+            return fit_stages(config, folder, views, watch, team, *changed)
 
 
 def find_known_changes(
-    run: RunFolder, config: Config, benchmark: Benchmark, prepared: Prepared | None, is_known: bool
+    run: RunFolder,
+    config: Config,
+    benchmark: Benchmark,
+    prepared: Prepared | None,
+    before: Manifest,
+    is_known: bool,
 ) -> list[Manifest]:
     """Refuse images that are not those that the run began with; what the user knows of is one manifest with a sentence."""
-    before = read_manifest(run.manifest_path)
-    if before is None:  # of an earlier version
-        return []
     now = list_data(config.data, benchmark, prepared, before)
     changes = check_unchanged(before, now, run.path, is_known=is_known)
     if not changes:
@@ -288,7 +300,7 @@ def epoch_batches(config: Config, views: Views, epoch: int, num_batches: int) ->
     """Return the batches of an epoch: a function of seed and epoch alone, so that a resumed run finds the same."""
     labels, data = views.train.labels_N.cpu().numpy(), config.data
     sizes = data.classes_per_batch, data.samples_per_class
-    indices = class_batches(labels, *sizes, seed=config.seed, epoch=epoch, num_batches=num_batches)
+    indices = BATCHES[data.batches](labels, *sizes, seed=config.seed, epoch=epoch, num_batches=num_batches)
     return torch.as_tensor(indices, device=views.device)
 
 
@@ -382,7 +394,7 @@ def final_figures(
     shown: what the network is shown of the images. Where the backbone came with weights, its pooled features without a head
     are measured, too. The network, whose last state is in the checkpoint, is left with the weights of the selected epoch.
     """
-    names = metrics_to_report(config)
+    measure = partial(evaluate, metrics=metrics_to_report(config), team=team, each_query=True)
     figures: dict[str, Any] = {
         "recipe": config.recipe,
         "seed": config.seed,
@@ -397,21 +409,21 @@ def final_figures(
         "weights": network.weights_used.record() if network.weights_used else None,
         **({"data_changed": changed} if (changed := read_changed(run.manifest_path)) else {}),
         # one run of k-means: thousands of dimensions make it slow, and nobody chooses by this number
-        "test": {"raw pixels": evaluate(raw_pixels, views.test, names, team=team, num_restarts=1)},
+        "test": {"raw pixels": measure(raw_pixels, views.test, num_restarts=1)},
     }
     untrained = start_network(config, head).to(views.device)
     if network.weights_used:
         plain = PooledFeatures(untrained, normalise=True)
-        figures["test"]["pretrained features"] = evaluate(plain, shown.test, names, team=team, num_restarts=1)
-    figures["test"]["untrained"] = evaluate(untrained, shown.test, names, team=team)
-    figures["test"]["last"] = evaluate(network, shown.test, names, team=team)
+        figures["test"]["pretrained features"] = measure(plain, shown.test, num_restarts=1)
+    figures["test"]["untrained"] = measure(untrained, shown.test)
+    figures["test"]["last"] = measure(network, shown.test)
     if "epoch" not in selected or (selected["epoch"] and selected["step"] == step):
         figures["test"]["trained"] = figures["test"]["last"]
     else:
         # into the same network: one that is not compiled would round otherwise, and differ from the test curve
         network.load_state_dict(team.lead(lambda: run.load_network("selected")))
-        figures["test"]["trained"] = evaluate(network, shown.test, names, team=team)
-    return figures
+        figures["test"]["trained"] = measure(network, shown.test)
+    return {**figures, "compared": compare_rows(figures["test"])}
 
 
 # -- stopping and going on ---------------------------------------------------------------------------------------------
@@ -502,6 +514,14 @@ def with_full_paths(config: Config) -> Config:
     return replace(
         config, data=replace(data, root=full(data.root)), network=replace(network, weights=full(network.weights))
     )
+
+
+def with_store_of(config: AutoConfig, resolved: Config) -> Config | AutoConfig:
+    """Return a config that is still to be chosen, with the shape of the pixels that were decoded already."""
+    values = to_dict(config)
+    for key in config.auto & {"data.store_size"}:
+        set_value(values, key, value_of(resolved, key))
+    return from_values(values)
 
 
 def folder_of(team: Team) -> type[RunFolder]:

@@ -14,9 +14,21 @@ from pads.errors import UserError
 
 
 class PolicyNetwork(nn.Module):
-    """Two hidden layers with ReLU, shared by a head of logits for every bin and a head for the value of the state."""
+    """Two hidden layers with ReLU, shared by a head of logits for every bin and a head for the value of the state.
 
-    def __init__(self, state_size: int, num_bins: int, num_actions: int, hidden_size: int = 128, *, seed: int) -> None:
+    With `own_critic` the value has two hidden layers of its own, so that learning it does not move the policy.
+    """
+
+    def __init__(
+        self,
+        state_size: int,
+        num_bins: int,
+        num_actions: int,
+        hidden_size: int = 128,
+        *,
+        own_critic: bool = False,
+        seed: int,
+    ) -> None:
         super().__init__()
         self.shape = (num_bins, num_actions)
         with torch.random.fork_rng(devices=[]):
@@ -24,11 +36,14 @@ class PolicyNetwork(nn.Module):
             self.trunk = make_trunk(state_size, hidden_size)
             self.policy = nn.Linear(hidden_size, num_bins * num_actions)
             self.value = nn.Linear(hidden_size, 1)
+            # drawn last: the policy begins with the same weights whichever critic it has
+            self.critic = make_trunk(state_size, hidden_size) if own_critic else None
 
     def forward(self, state_S: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits_KA and the value V(s), a scalar."""
         hidden_H = self.trunk(state_S)
-        return self.policy(hidden_H).unflatten(-1, self.shape), self.value(hidden_H).squeeze(-1)
+        critic_H = hidden_H if self.critic is None else self.critic(state_S)
+        return self.policy(hidden_H).unflatten(-1, self.shape), self.value(critic_H).squeeze(-1)
 
 
 class QNetwork(nn.Module):

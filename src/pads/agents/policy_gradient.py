@@ -6,6 +6,10 @@ A2C is REINFORCE with the critic as its baseline, and so is PPO where the old po
 PPO's old policy is not the one that acted: it is a copy made every few updates (PADS, Algorithm 1), so the clipped
 ratio is no importance weight; it keeps a bin from moving far between two copies.
 
+A critic of returns has hidden layers of its own: rewards of -1 and 1 are mostly luck, and learning them in the layers of the
+policy would undo what the policy learns there. The authors' critic, of the metric, shares the policy's layers, as in their
+code: the metric hardly moves.
+
 Dimensions: K bins, A actions, S state. Time: `_tm1` is when the actions were taken, `_t` one policy iteration later.
 """
 
@@ -116,7 +120,10 @@ class PolicyGradient:
         self.discount, self.value_weight, self.average_rate = discount, value_weight, average_rate
         self.clip, self.old_policy_every = clip, old_policy_every
         self.generator = torch.Generator().manual_seed(seed)
-        self.network = PolicyNetwork(state_size, num_bins, num_actions, hidden_size, seed=draw_seed(self.generator))
+        own_critic = critic_target != "metric"
+        self.network = PolicyNetwork(
+            *(state_size, num_bins, num_actions, hidden_size), own_critic=own_critic, seed=draw_seed(self.generator)
+        )
         self.old_network = None if clip is None else copy.deepcopy(self.network)
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=learning_rate)
         self.average_reward: float | None = None

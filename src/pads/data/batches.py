@@ -1,9 +1,11 @@
 """Batches of P classes x S samples, as a function of seed and epoch alone: a resumed run goes on with the same ones.
 
-Dimensions: N images, C classes, L slots (a class in a batch).
+Dimensions: N images, C classes, L slots (a class in a batch), M batches, P slots of a batch, S samples.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -48,8 +50,51 @@ def class_batches(
     return indices_LS.reshape(num_batches, classes_per_batch * samples_per_class)
 
 
+def replacement_batches(
+    labels_N: np.ndarray,
+    classes_per_batch: int,
+    samples_per_class: int,
+    *,
+    seed: int,
+    epoch: int,
+    num_batches: int | None = None,
+) -> np.ndarray:
+    """Draw indices as the authors' code does: a class may come again in a batch, and so may an image in a class.
+
+    A class differs from the two before it, so that one of C classes is drawn from the C - 2 others; its images are drawn
+    with replacement. With 100 classes and 56 x 2 images there are 2.0 other images of an anchor's class, instead of 1.
+    """
+    labels_N = np.asarray(labels_N)
+    sizes_C = np.unique(labels_N, return_counts=True)[1]
+    if num_batches is None:
+        num_batches = max(1, len(labels_N) // (classes_per_batch * samples_per_class))
+    rng = np.random.default_rng([STREAM, seed, epoch])
+    classes_MP = np.empty((num_batches, classes_per_batch), dtype=np.int64)
+    for slot in range(classes_per_batch):
+        num_left_out = min(slot, 2, len(sizes_C) - 1)  # of two classes, each differs from the one before it
+        before = np.sort(classes_MP[:, slot - num_left_out : slot], axis=1)
+        class_M = rng.integers(0, len(sizes_C) - num_left_out, num_batches)
+        for column in range(num_left_out):
+            class_M += class_M >= before[:, column]
+        classes_MP[:, slot] = class_M
+    classes_L = classes_MP.reshape(-1)
+    positions_LS = rng.integers(0, sizes_C[classes_L][:, None], (len(classes_L), samples_per_class))
+
+    by_class_N = np.argsort(labels_N, kind="stable")
+    starts_C = np.cumsum(sizes_C) - sizes_C
+    indices_LS = by_class_N[starts_C[classes_L][:, None] + positions_LS]
+    return indices_LS.reshape(num_batches, classes_per_batch * samples_per_class)
+
+
+BATCHES: dict[str, Callable[..., np.ndarray]] = {
+    "distinct classes": class_batches,
+    "with replacement": replacement_batches,
+}
+"""Look up how batches are drawn: `--set data.batches="with replacement"`."""
+
+
 def rank_share(batch_indices: np.ndarray, rank: int, world_size: int, samples_per_class: int) -> np.ndarray:
-    """The rank's part of batches (..., P * S): whole classes, side by side, so that no class is on two ranks.
+    """The rank's part of batches (..., P * S): whole classes, side by side, so that no slot of a class is on two ranks.
 
     Classes that cannot be shared out evenly are refused: ranks with batches of different sizes would weigh them unevenly.
     """

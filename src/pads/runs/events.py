@@ -27,6 +27,14 @@ SHAPES = {"events.jsonl": EVENT, "timing.jsonl": TIMING, "test_curve.jsonl": TES
 ROWS = ("raw pixels", "pretrained features", "untrained", "last", "trained")
 """Of the closing table; the second, the pooled features without a head, is there where the backbone came with weights."""
 FIGURES = {row + "?" * (row == "pretrained features"): {str: float} for row in ROWS}
+
+
+def is_estimate(value: Any) -> bool:
+    """Tell whether this is a mean with both ends of its interval."""
+    return has_shape(value, [float]) and len(value) == 3
+
+
+ESTIMATES = {"recall@1?": is_estimate, "map@r?": is_estimate}
 MEASURED = {
     "recipe": str,
     "seed": is_count,
@@ -37,6 +45,12 @@ MEASURED = {
     "test": FIGURES,
     "weights?": (None, dict),
     "data_changed?": str,
+    "compared?": {
+        "queries": is_positive,
+        "classes": is_positive,
+        "trained": ESTIMATES,
+        "gain_over": {str: ESTIMATES},
+    },
 }
 UNMEASURED = {"steps": is_positive, "test?": lambda value: False}
 

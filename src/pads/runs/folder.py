@@ -2,7 +2,7 @@
 
 config.json         what was asked for
 environment.json    what it ran on
-data.jsonl          which images it began with, and what became different since (`pads.data.manifest`)
+data.jsonl          which images it began with, those left out and why, and what became different since (`pads.data.manifest`)
 events.jsonl        one JSON per event, deterministic: a resumed run has the same bytes as one never stopped
 timing.jsonl        seconds and images per second, which are not
 test_curve.jsonl    the test split over training, if asked for; nothing in training reads it
@@ -31,6 +31,7 @@ import torch
 import pads
 from pads.config import Config, from_dict, lookup, to_json
 from pads.errors import UserError
+from pads.runs.backbone import is_backbone
 from pads.runs.checkpoint import load_state, save_state
 from pads.runs.events import METRICS
 from pads.runtime.files import (
@@ -47,7 +48,7 @@ from pads.runtime.files import (
     sync_lines,
     write_atomically,
 )
-from pads.runtime.reading import is_count, read_json
+from pads.runtime.reading import is_count, is_positive, read_json, read_regular
 from pads.runtime.team import num_processes
 
 KEPT_CHECKPOINTS = 2
@@ -123,6 +124,11 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path | str) -> RunFolder:
         """Open a run folder that exists."""
+        if is_backbone(path):
+            raise UserError(
+                f"{path} was not trained here and has no run folder: `pads index {path} IMAGES --out INDEX` makes images "
+                f"searchable with it, and `pads evaluate {path} --data DIR` measures it."
+            )
         run = cls(path)
         if not run.config_path.is_file():
             what = "does not exist" if not run.path.exists() else "is not a run folder: it has no config.json"
@@ -232,6 +238,9 @@ class RunFolder:
         for path, length in paths.items():
             if path.exists():
                 cut(path, length)
+        timing = self.path / "timing.jsonl"
+        if timing.exists() and (length := count_whole_lines(timing)) < timing.stat().st_size:
+            cut(timing, length)  # half a line, to which the next one would be added
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a value as a JSON file of the run, atomically."""
@@ -243,6 +252,7 @@ class RunFolder:
         """Write a checkpoint atomically, and delete old ones."""
         for name, file in self._files.items():  # a checkpoint must not remember events that a power cut can take away
             sync_lines(self.path / name, file, again=RESUME)
+        make_inner_folder(self.checkpoints_path)  # which is there, or is a link
         path = self.checkpoints_path / f"step-{step:08d}.safetensors"
         save_state(path, {**state, "lengths": self.lengths()}, again=RESUME)
         for old in self.checkpoints()[:-KEPT_CHECKPOINTS]:
@@ -389,8 +399,26 @@ def next_free(parent: Path | str, name: str) -> Path:
     return path
 
 
+def count_whole_lines(path: Path) -> int:
+    """Return how many bytes of a file are lines that were written to their end."""
+    return read_regular(path).rfind(b"\n") + 1
+
+
 def as_json(value: Any) -> str:
     return json.dumps(value, indent=2) + "\n"
+
+
+def note_threads(run: RunFolder, config: Config) -> tuple[str, ...]:
+    """Say that a run goes on with another number of threads than it began with, where its config does not fix it."""
+    before, now = None, torch.get_num_threads()
+    with contextlib.suppress(UserError, FileNotFoundError):  # of an earlier version, or damaged: nothing depends on it
+        before = read_json(run.path / "environment.json", {"threads": is_positive}, "")["threads"]
+    if config.threads is not None or before in (None, now):
+        return ()
+    return (
+        f"The run began with {before} threads and goes on with {now}, so its figures will not be the same to the last bit: "
+        f"OMP_NUM_THREADS={before} keeps them so.",
+    )
 
 
 def environment() -> dict[str, Any]:

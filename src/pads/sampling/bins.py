@@ -134,8 +134,9 @@ def bin_distribution(
     edges = torch.linspace(low, high, num_bins + 1, dtype=torch.float64)
     points_K = (edges[:-1] + edges[1:]) / 2 if evaluated_at == "centres" else edges[:-1] + 2 / (num_bins + 1)
     weights_K = initial_weights(initial, points_K, outside)
-    if clip is None:
-        weights_K = weights_K / weights_K.sum()
+    weights_K = (
+        weights_K / weights_K.sum()
+    )  # with a clip too: the authors' bins begin at 1/9 on their way to the bounds
     limits = (clip[0], clip[1]) if clip is not None else None
     return BinDistribution((low, high), weights_K, tails, limits, drawing)
 

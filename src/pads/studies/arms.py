@@ -14,6 +14,7 @@ from pads.curricula import is_adaptive
 from pads.data import OWN_IMAGES
 from pads.errors import UserError
 from pads.recipes import (
+    CODE_BINS,
     PAPER_BINS,
     RECIPES,
     cars196_margin_udist,
@@ -67,6 +68,8 @@ class Study:
     bases: tuple[str, ...] = ("cub200",)
     """The data sets that the paper has it for; the first is the default."""
     notes: tuple[str, ...] = ()
+    prepare: Change = lambda base: base
+    """What all arms share beyond the base, such as its length; `--epochs` stretches it."""
 
     def arm(self, name: str) -> Arm:
         return lookup({arm.name: arm for arm in self.arms}, name, f"arm in the study {self.name},")
@@ -139,6 +142,13 @@ def base_config(name: str, *, scheduled: bool, epochs: int | None = None, has_we
     if not scheduled:
         usual = ABLATION_EPOCHS.get(name, config.num_epochs)
         config = replace(config, num_epochs=usual, optimiser=replace(config.optimiser, milestones=()))
+    config = replace(config, data=replace(config.data, batches=Data.batches))  # the arm says how its reading draws them
+    return with_epochs(config, epochs or config.num_epochs)
+
+
+def study_base(study: Study, name: str, *, epochs: int | None = None, has_weights: bool = False) -> Config:
+    """The base of that name as the arms of a study change it."""
+    config = study.prepare(base_config(name, scheduled=study.scheduled, has_weights=has_weights))
     return with_epochs(config, epochs or config.num_epochs)
 
 
@@ -186,6 +196,35 @@ def pads(base: Config) -> Config:
 def pads_code(base: Config) -> Config:
     """PADS as the authors' code has it."""
     return with_pads(replace(base, loss=pads_margin(base)), "code")
+
+
+def bins_code(base: Config) -> Config:
+    """Return the same, never adapted."""
+    return replace(pads_code(base), curriculum=Part("bins", CODE_BINS))
+
+
+SINGLE_BIN = [1.0 if number == 8 else CODE_BINS["outside"] for number in range(1, 30)]
+"""All mass in bin 8 of 29, distances from 0.414 to 0.459: where the authors' policy ended."""
+
+
+def single_bin(base: Config) -> Config:
+    """Draw from one bin in the authors' reading, never adapted."""
+    return replace(pads_code(base), curriculum=Part("bins", {**CODE_BINS, "initial": SINGLE_BIN}))
+
+
+def udist_rho_code(base: Config) -> Config:
+    """Draw distance-weighted with a flip probability ρ of 0.4 from the authors' batches, on the images of PADS."""
+    rule = Part("distance-weighted")
+    return replace(pads_code(base), loss=margin(0.6), curriculum=rule, sampling=Sampling(rho=0.4))
+
+
+def udist_authors(base: Config) -> Config:
+    """Draw distance-weighted as the authors ran it: 4 images per class, β at a rate of 5e-4, no reward split."""
+    num_classes = max(2, base.data.batch_size // 4)
+    data = replace(
+        base.data, classes_per_batch=num_classes, samples_per_class=4, batches="with replacement", reward_share=0.0
+    )
+    return replace(udist(base), data=data, optimiser=replace(base.optimiser, loss_learning_rate=5e-4))
 
 
 def with_fields(change: Change, **fields: Any) -> Change:

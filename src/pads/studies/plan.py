@@ -11,7 +11,7 @@ from typing import Any
 from pads.config import AutoConfig, Config, with_settings
 from pads.networks import backbone_of, find_weights
 from pads.networks.weights import DOWNLOADED
-from pads.studies.arms import FROM_WEIGHTS, Arm, Study, base_config, fix_settings
+from pads.studies.arms import FROM_WEIGHTS, Arm, Study, fix_settings, study_base
 from pads.studies.engines import Job
 
 DEFAULT_SEEDS = (0, 1, 2, 3, 4)
@@ -43,8 +43,7 @@ class Plan:
     def config(self, arm: Arm, seed: int) -> Config:
         """The run's config but for what it takes from another run."""
         has_weights = self.weights is not None
-        config = base_config(self.base, scheduled=self.study.scheduled, epochs=self.epochs, has_weights=has_weights)
-        config = arm.change(config)
+        config = arm.change(study_base(self.study, self.base, epochs=self.epochs, has_weights=has_weights))
         data = replace(config.data, root=config.data.root if self.data is None else self.data)
         network = config.network if self.weights is None else replace(config.network, weights=self.weights)
         config = replace(config, recipe=arm.name, seed=seed, data=data, network=network)

@@ -177,7 +177,7 @@ def notes_of(result: Result) -> list[str]:
         notes.append(f"{seeds} where the protocol asks for five: a demonstration, not a claim.")
     notes.append(
         "Percentages, mean ± standard deviation over seeds; intervals are Student's t at 95 %; differences are of R@1, "
-        f"paired by seed. The selected epoch is picked on {describe_selection(result)}; the best test epoch is what a choice on "
+        f"paired by seed. The selected epoch is {describe_selection(result)}; the best test epoch is what a choice on "
         "the test split would have given, as the authors' code makes it."
     )
     if any(line.paper for line in lines_of(result)) or list_published(result):
@@ -201,13 +201,16 @@ def notes_of(result: Result) -> list[str]:
 
 
 def describe_selection(result: Result) -> str:
-    """Return the split that picked the selected epochs, with the arms that are an exception."""
+    """Return what picked the selected epochs, with the arms that are an exception."""
     lines = lines_of(result)
+    data = result.plan.example.data
+    if not data.selection_share and not any(line.selects_on_test for line in lines):
+        return "the last one, as no classes are held out"
     on_test = [line.arm for line in lines if line.selects_on_test]
     if len(on_test) == len(lines):
-        return "the test split itself (test-selected)"
+        return "picked on the test split itself (test-selected)"
     exception = f", that of {', '.join(on_test)} on the test split itself (test-selected)" if on_test else ""
-    return "held-out training classes" + exception
+    return "picked on held-out training classes" + exception
 
 
 def rho_of(run: Path) -> float | None:

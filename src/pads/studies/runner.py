@@ -145,23 +145,32 @@ def run_study(
         if tune:
             pick_settings(plan, show, commit, engine_options)
         plan = replace(plan, tuned=read_tuned(plan.out))
-        check_same(plan)
-        data_name = plan.example.data.name
-        about = {"study": study.name, "base": base, "data": data_name}
-        write_atomically(plan.out / "study.json", json.dumps(about, indent=2) + "\n")
+        write_settings(plan)
         runs = Runs(plan, show, commit)
         show.begin(study.name, runs.total, len(runs.done))
-        if runs.left and data_name in PRETRAINED and plan.example.network.weights is None:
+        if runs.left and plan.example.data.name in PRETRAINED and plan.example.network.weights is None:
             note = "every run starts from random weights; the paper's start from ImageNet: --weights FILE."
             print_notes([note], show.console)
         run_all(runs, show, **engine_options)  # type: ignore[arg-type]
     if drop_checkpoints:
         drop_unneeded(plan, runs.done)
-    asked = {(arm.name, seed) for arm in plan.asked for seed in plan.seeds}
-    rows = [row for row in read_rows(plan.out / "seeds.csv") if (row["recipe"], int(row["seed"])) in asked]
-    result = Result(plan, tuple(rows), runs.failures)
+    result = read_result(plan, runs.failures)
     write_report(result)
     return result
+
+
+def write_settings(plan: Plan) -> None:
+    """Write down what the study is and the config of each arm; refuse a folder that holds others."""
+    check_same(plan)
+    about = {"study": plan.study.name, "base": plan.base, "data": plan.example.data.name}
+    write_atomically(plan.out / "study.json", json.dumps(about, indent=2) + "\n")
+
+
+def read_result(plan: Plan, failures: Mapping[Key, str]) -> Result:
+    """Read what has come of a study so far."""
+    asked = {(arm.name, seed) for arm in plan.asked for seed in plan.seeds}
+    rows = [row for row in read_rows(plan.out / "seeds.csv") if (row["recipe"], int(row["seed"])) in asked]
+    return Result(plan, tuple(rows), failures)
 
 
 # -- the door -----------------------------------------------------------------------------------------------------------
