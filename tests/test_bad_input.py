@@ -23,6 +23,7 @@ from pads.runtime import files
 torch.set_num_threads(1)
 
 TINY = [
+    "network.weights=none",
     "data.image_size=16",
     "data.resize=16",
     "data.store_size=16",
@@ -154,9 +155,6 @@ def truncate(photos: Path, kept: int = 600) -> None:
         (leave_one_of_each, ["nothing but 10 classes with a single image", "add some"]),
         (leave_one_class, ["1 class (class-00)", "needs at least 4"]),
         (leave_no_class_folders, ["no class folders"]),
-        (corrupt, ["1 of ", "class-04/2.png", "--skip-bad-images"]),
-        (truncate, ["1 of ", "class-04/2.png", "--skip-bad-images"]),
-        (partial(truncate, kept=0), ["1 of ", "class-04/2.png", "--skip-bad-images"]),
     ],
 )
 def test_images_that_cannot_be_trained_on_are_refused_and_leave_no_run(pads, photos, tmp_path, spoil, words):
@@ -176,28 +174,60 @@ def test_a_class_with_one_image_is_left_out_and_said_so_or_refused_if_asked_for(
     assert "Left out 1 class with a single image" in answer.out
 
 
-def test_every_bad_image_is_counted_and_the_first_are_named(pads, photos, tmp_path):
+@pytest.mark.parametrize("spoil", [corrupt, truncate, partial(truncate, kept=0)])
+def test_strict_refuses_a_bad_image_and_leaves_no_run(pads, photos, tmp_path, spoil):
+    spoil(photos)
+    answer = pads("train", "folder", "--data", photos, "--run", tmp_path / "run", "--strict", *settings())
+    check_refused(answer, "1 of 60 images", "class-04/2.png", "without --strict")
+    assert not (tmp_path / "run").exists()
+
+
+def test_every_bad_image_of_every_split_is_counted_at_once_and_the_first_are_named(pads, photos, tmp_path):
     for number in range(6):
         (photos / "class-01" / f"{number}.png").write_bytes(b"bad")
     (photos / "class-04" / "3.png").write_bytes(b"bad")
-    answer = pads("train", "folder", "--data", photos, "--run", tmp_path / "run", *settings())
-    check_refused(answer, "7 of ", "class-01/0.png", "class-01/4.png", "2 more")
+    (photos / "class-08" / "3.png").write_bytes(b"bad")
+    command = ["train", "folder", "--data", photos, "--run", tmp_path / "run"]
+    answer = pads(*command, "--strict", *settings())
+    check_refused(answer, "8 of 60 images", "class-01/0.png", "class-01/4.png", "3 more")
+    answer = pads(*command, *settings("num_epochs=1", "data.classes_per_batch=2"))
+    assert "Left out 8 images that cannot be read: class-01/0.png (not an image" in answer.out
+    assert "Left out 1 class of which no image can be read: class-01." in answer.out
+    assert f"{tmp_path / 'run' / 'data.jsonl'} lists them." in answer.out
+    listed = [json.loads(line) for line in (tmp_path / "run" / "data.jsonl").read_text().splitlines()]
+    assert listed[0]["left_out"]["files"] == 8
+    assert [row[0] for row in listed[1:9]] == [f"class-01/{n}.png" for n in range(6)] + [
+        "class-04/3.png",
+        "class-08/3.png",
+    ]
 
 
-def test_skip_bad_images_goes_on_without_them_and_says_so(pads, photos, tmp_path):
+@pytest.mark.parametrize("word", [["--skip-bad-images"], []])
+def test_bad_images_are_left_out_and_said_so(pads, photos, tmp_path, word):
     corrupt(photos)
-    answer = pads("train", "folder", "--data", photos, "--run", tmp_path / "run", "--skip-bad-images", *settings())
+    answer = pads("train", "folder", "--data", photos, "--run", tmp_path / "run", *word, *settings("num_epochs=1"))
     assert answer.code == 0
     assert "Left out 1 image that cannot be read" in answer.out
     assert "class-04/2.png" in answer.out
     assert pads("evaluate", tmp_path / "run").code == 0
 
 
+def test_what_is_left_to_be_chosen_is_chosen_for_the_images_that_can_be_read(pads, photos, tmp_path):
+    """Else a batch would ask for classes that are not there."""
+    for path in (*photos.glob("class-0[0-6]/*.png"),):
+        path.write_bytes(b"bad")
+    small = [each for each in settings("num_epochs=1") if "per_batch" not in each and "per_class" not in each]
+    words = [each for each in small if each != "--set"]
+    answer = pads("train", "folder", "--data", photos, "--run", tmp_path / "run", *(f"--set={each}" for each in words))
+    assert answer.code == 0, answer.err
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["data"]["classes_per_batch"] <= 3
+
+
 @pytest.mark.parametrize("label", [0, 1, 2, 3, 4, 5, 6, 7])  # whatever its role is
 def test_a_class_that_bad_images_leave_with_one_is_left_out(pads, photos, tmp_path, label):
     for number in range(5):
         (photos / f"class-{label:02d}" / f"{number}.png").write_bytes(b"bad")
-    options = ["--skip-bad-images", *settings("num_epochs=1", "data.classes_per_batch=2")]
+    options = [*settings("num_epochs=1", "data.classes_per_batch=2")]
     answer = pads("train", "folder", "--data", photos, "--run", tmp_path / "run", *options)
     assert answer.code == 0, answer.err
     assert f"with a single image: class-{label:02d}." in answer.out
@@ -250,7 +280,7 @@ def test_bad_images_in_a_csv_with_queries_leave_only_queries_that_can_be_answere
     (photos / "table.csv").write_text("\n".join(rows))
     for number in (1, 2):
         (photos / "class-07" / f"{number}.png").write_bytes(b"bad")
-    options = ["--skip-bad-images", *settings("num_epochs=1", "data.classes_per_batch=2")]
+    options = [*settings("num_epochs=1", "data.classes_per_batch=2")]
     answer = pads("train", "csv", "--data", photos, "--run", tmp_path / "run", *options)
     assert answer.code == 0, answer.err
     recall = json.loads((tmp_path / "run" / "metrics.json").read_text())["test"]["raw pixels"]["recall@8"]
@@ -386,7 +416,7 @@ def test_a_folder_that_is_no_run_is_refused(pads, tmp_path, command):
         ["--run", "x"],
         ["--seed", "0"],
         ["--device", "cpu"],
-        ["--skip-bad-images"],
+        ["--strict"],
         ["--paper-protocol"],
     ],
 )

@@ -17,14 +17,23 @@ import torch
 
 import pads
 from pads.cli import SPLITS, main, make_parser
-from pads.config import from_json, from_values, with_settings
+from pads.config import drop_auto, from_json, from_values, with_settings
 from pads.recipes import RECIPES
 
 torch.set_num_threads(1)
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 SETTINGS = [
-    *("--set", "data.image_size=16", "--set", "data.resize=16", "--set", "data.store_size=16"),
+    *(
+        "--set",
+        "network.weights=none",
+        "--set",
+        "data.image_size=16",
+        "--set",
+        "data.resize=16",
+        "--set",
+        "data.store_size=16",
+    ),
     *("--set", "data.classes_per_batch=4", "--set", "data.samples_per_class=2", "--set", "threads=1"),
     *("--set", "adapt_every=1", "--set", "log_every=1", "--set", "data.reward_share=0.15"),
     "--no-report",
@@ -93,8 +102,19 @@ def test_the_version_is_the_package_version(capsys):
 
 def test_recipes_are_listed_with_a_line_each(capsys):
     lines = answer(capsys, "recipes").splitlines()
-    assert [line.split()[0] for line in lines] == list(RECIPES)
-    assert all(len(line.split()) > 3 for line in lines)
+    listed = [line.split() for line in lines if line.startswith("  ")]
+    assert sorted(words[0] for words in listed) == sorted(RECIPES)
+    assert all(len(words) > 3 for words in listed)
+
+
+def test_recipes_for_ones_own_images_are_listed_first_and_the_others_by_their_images(capsys):
+    lines = answer(capsys, "recipes").splitlines()
+    assert lines[0] == "Your own images"
+    assert lines[1].split()[0] == "folder"
+    groups = answer(capsys, "recipes").split("\n\n")
+    datasets = [{drop_auto(RECIPES[line.split()[0]]()).data.name for line in g.splitlines()[1:]} for g in groups[:-1]]
+    assert datasets[0] == {"folder", "csv", "hf"}
+    assert all(len(each) == 1 for each in datasets[1:])
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -170,21 +190,69 @@ def test_resuming_a_finished_run_shows_its_figures_and_changes_nothing(capsys, f
     out = answer(capsys, "train", "--resume", finished)
     assert "is finished already" in out
     assert re.search(r"^trained( +\d+\.\d){6}$", out, re.MULTILINE)
-    assert f"pads evaluate '{finished}'" in out  # as a shell wants it
+    assert f"The run is in {finished}" in out
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
+
+
+def test_resuming_with_another_number_of_threads_is_said(capsys, photos, tmp_path):
+    run = tmp_path / "run"
+    auto = ["--set", "num_epochs=1", "--set", "threads=null"]
+    answer(capsys, "train", "folder", "--data", photos, "--run", run, *SETTINGS, *auto)
+    (run / "metrics.json").unlink()
+    assert "threads" not in answer(capsys, "train", "--resume", run, "--no-report", "--no-index")
+    environment = json.loads((run / "environment.json").read_text())
+    (run / "environment.json").write_text(json.dumps({**environment, "threads": 7}))
+    (run / "metrics.json").unlink()
+    out = answer(capsys, "train", "--resume", run, "--no-report", "--no-index")
+    assert f"The run began with 7 threads and goes on with {torch.get_num_threads()}" in out
+    assert "OMP_NUM_THREADS=7" in out
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, "threads": 1}))
+    (run / "metrics.json").unlink()
+    assert "The run began" not in answer(capsys, "train", "--resume", run, "--no-report", "--no-index")
+
+
+def stop_here(*_, **__):
+    raise SystemExit(9)  # as if killed: nothing after it runs
+
+
+@pytest.mark.parametrize("stopped_at", ["report", "index"])
+def test_a_run_that_was_killed_while_its_report_was_drawn_gets_it_with_resume(
+    capsys, photos, tmp_path, monkeypatch, stopped_at
+):
+    run = tmp_path / "run"
+    target = {"report": "pads.reports.report.write_report", "index": "pads.search.build_index"}[stopped_at]
+    with monkeypatch.context() as killed:
+        killed.setattr(target, stop_here)
+        with pytest.raises(SystemExit):
+            main(["train", "folder", "--data", str(photos), "--run", str(run), "--set", "num_epochs=1", *SETTINGS[:-2]])
+    assert (run / "metrics.json").exists() and not (run / "report.html").exists()
+    out = answer(capsys, "train", "--resume", run)
+    assert "is finished already" in out
+    assert out.splitlines()[-1] == f"Next: open {run / 'report.html'}"
+    assert (run / "report.html").exists() and (run / "images-index" / "index.json").exists()
+    again = answer(capsys, "train", "--resume", run)
+    assert "Drawing" not in again
 
 
 def test_evaluate_finds_the_figures_of_the_run_again(capsys, finished):
     test = json.loads((finished / "metrics.json").read_text())["test"]
     figures = json.loads(answer(capsys, "evaluate", finished, "--json"))
     assert (figures.pop("split"), figures.pop("protocol")) == ("test", "selected")
+    assert (figures.pop("images"), figures.pop("classes")) == (12, 2)
+    assert figures.pop("baselines") == {"raw pixels": pytest.approx(test["raw pixels"])}
+    compared = json.loads((finished / "metrics.json").read_text())["compared"]
+    assert compared["gain_over"].pop("untrained")
+    assert figures.pop("compared") == compared
     assert figures == pytest.approx(test["trained"])
     last = json.loads(answer(capsys, "evaluate", finished, "--checkpoint", "last", "--json"))
     assert last.pop("protocol") == "last"
     assert last["recall@1"] == pytest.approx(test["last"]["recall@1"])
     lines = answer(capsys, "evaluate", finished).splitlines()
     assert lines[1].split()[0] == "R@1"
-    assert lines[2].split()[:2] == ["trained", f"{100 * test['trained']['recall@1']:.1f}"]
+    assert lines[0] == "test split, 12 images of 2 classes, in percent (protocol: selected)"
+    assert lines[2].startswith("raw pixels")
+    assert lines[3].split()[:2] == ["trained", f"{100 * test['trained']['recall@1']:.1f}"]
 
 
 @pytest.mark.parametrize("split", SPLITS)

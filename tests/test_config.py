@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import FrozenInstanceError, asdict, fields, replace
 
 import pytest
 
@@ -25,12 +25,14 @@ from pads.config import (
     from_values,
     lookup,
     option_names,
+    split_stages,
     to_dict,
     to_json,
     value_of,
     with_settings,
 )
 from pads.errors import UserError
+from pads.recipes import RECIPES
 
 
 def refusal(function, *arguments, **options):
@@ -236,21 +238,55 @@ def test_a_setting_below_an_option_that_is_a_single_value_is_refused():
 
 @pytest.mark.parametrize("key", sorted(CHOSEN))
 def test_auto_leaves_a_setting_to_be_chosen_and_a_value_ends_that(key):
+    # a backbone that is to be chosen brings its own input
+    together = {key, *(("network.mean", "network.std") if key == "network.backbone" else ())}
     auto = with_settings(EVERYTHING, [f"{key}=auto"])
-    assert isinstance(auto, AutoConfig) and auto.auto == {key}
-    given = value_of(EVERYTHING, key)
-    assert with_settings(auto, [f"{key}={json.dumps(given)}"]) == EVERYTHING
+    assert isinstance(auto, AutoConfig) and auto.auto == together
+    given = [f"{each}={json.dumps(value_of(EVERYTHING, each), default=asdict)}" for each in together]
+    assert with_settings(auto, given) == EVERYTHING
     assert drop_auto(auto).recipe == EVERYTHING.recipe
     group = with_settings(EVERYTHING, [f"{key}=auto", "seed=4"])
-    assert group.auto == {key} and group.config.seed == 4
+    assert group.auto == together and group.config.seed == 4
 
 
 def test_settings_of_an_auto_config_change_and_the_rest_is_still_to_be_chosen():
-    auto = with_settings(Config(), ["num_epochs=auto", "data.resize=auto", "network.backbone=auto"])
+    auto = with_settings(Config(), ["num_epochs=auto", "data.resize=auto", "network.head=auto"])
     changed = with_settings(auto, ["data.resize=100", "seed=3", "loss.name=triplet"])
-    assert changed.auto == {"num_epochs", "network.backbone"}
+    assert changed.auto == {"num_epochs", "network.head"}
     assert changed.config == replace(Config(), seed=3, loss=Part("triplet"), data=Data(resize=100))
     assert with_settings(auto, []) == auto
+
+
+def test_none_is_how_a_person_writes_that_there_are_no_weights():
+    for text in ("none", "null", '"none"'):
+        assert with_settings(EVERYTHING, [f"network.weights={text}"]).network.weights is None
+        assert "network.weights" not in with_settings(RECIPES["folder"](), [f"network.weights={text}"]).auto
+
+
+def test_one_setting_of_a_group_that_was_to_be_chosen_ends_the_choice_of_the_whole():
+    changed = with_settings(RECIPES["folder"](), ["loss.options.beta=0.7", "before.num_epochs=3"])
+    assert changed.config.loss == Part("margin", {"beta": 0.7}) and changed.config.before == {"num_epochs": 3}
+    assert not {"loss", "before"} & changed.auto
+
+
+def test_a_stage_before_is_the_config_with_its_own_settings():
+    before = {"network": {"freeze": "backbone"}, "num_epochs": 4, "loss": {"name": "margin", "options": {"beta": 0.7}}}
+    config = replace(Config(), before=before, loss=Part("triplet", {"margin": 0.3}))
+    first, last = split_stages(config)
+    assert (first.before, last) == ({}, replace(config, before={}))
+    assert first == replace(
+        last, network=replace(last.network, freeze="backbone"), num_epochs=4, loss=Part("margin", {"beta": 0.7})
+    )
+    assert split_stages(Config()) == (Config(),)
+    assert from_json(to_json(config)) == config
+    for wrong, words in (
+        ({"num_epoch": 3}, "in `before`, the settings of the first stage: there is no key 'num_epoch'"),
+        ({"optimiser": {"learning_rate": "high"}}, "optimiser.learning_rate must be a number"),
+        ({"network": {"backbone": "small"}}, "network.backbone holds for the whole run"),
+        ({"data": {"split_seed": 3}}, "data.split_seed holds for the whole run"),
+        ({"num_epochs": -1}, "num_epochs is -1"),
+    ):
+        assert words in refusal(check, replace(Config(), before=wrong))
 
 
 def test_a_group_may_hold_an_auto():
@@ -284,7 +320,7 @@ def test_auto_that_a_setting_itself_means_is_a_value():
     [
         ("seed=auto", "seed must be a whole number, not 'auto'"),
         ("data.flip=auto", "data.flip must be true or false, not 'auto'"),
-        ("optimiser.weight_decay=auto", "optimiser.weight_decay must be a number, not 'auto'"),
+        ("optimiser.factor=auto", "optimiser.factor must be a number, not 'auto'"),
         ("data=auto", "data is a group of settings, not 'auto'"),
     ],
 )

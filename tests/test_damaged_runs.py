@@ -13,7 +13,9 @@ import safetensors.torch
 import torch
 
 from pads.autoconfig import resolve_auto
+from pads.cli import main
 from pads.config import with_settings
+from pads.data.manifest import read_manifest
 from pads.errors import UserError
 from pads.model import evaluate_run
 from pads.recipes import RECIPES
@@ -28,6 +30,7 @@ from pads.train import resume, train
 torch.set_num_threads(1)
 
 TINY = (
+    "network.weights=none",
     "data.image_size=16",
     "data.resize=16",
     "data.store_size=16",
@@ -139,6 +142,43 @@ def test_checkpoints_are_not_written_through_a_link(run, whole, outside):
     newest.with_name(newest.name + ".partial").symlink_to(outside)
     resume(run)
     assert (run / "metrics.json").read_bytes() == (whole / "metrics.json").read_bytes()
+
+
+def test_a_folder_of_checkpoints_that_is_a_link_is_not_written_to(run, tmp_path):
+    RunFolder(run).checkpoints()[-1].unlink()
+    elsewhere = (run / "checkpoints").rename(tmp_path / "elsewhere")
+    (run / "checkpoints").symlink_to(elsewhere)
+    before = sorted(elsewhere.iterdir())
+    with pytest.raises(UserError, match="checkpoints could not be written: it is a link"):
+        resume(run)
+    assert sorted(elsewhere.iterdir()) == before
+
+
+@pytest.mark.parametrize("command", [("report",), ("export", "--to", "safetensors")])
+def test_no_folder_in_a_run_is_followed_out_of_it(whole, tmp_path, command):
+    run, elsewhere = shutil.copytree(whole, tmp_path / "copy"), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (run / {"report": "report", "export": "export"}[command[0]]).symlink_to(elsewhere)
+    with pytest.raises(SystemExit, match="it is a link"):
+        main([command[0], str(run), *command[1:]])
+    assert not list(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize("what", ["fifo", "zero"])
+@pytest.mark.parametrize("name", ["events.jsonl", "timing.jsonl", "metrics.json", "data.jsonl", "selected.safetensors"])
+def test_what_is_no_file_is_not_read(whole, tmp_path, name, what):
+    run = shutil.copytree(whole, tmp_path / "copy")
+    (run / name).unlink()
+    os.mkfifo(run / name) if what == "fifo" else (run / name).symlink_to("/dev/zero")
+    folder = RunFolder.open(run)
+    LiveRun(folder).answer()  # shows what there is
+    read = {
+        "metrics.json": lambda: folder.metrics,
+        "data.jsonl": lambda: read_manifest(folder.manifest_path),
+        "selected.safetensors": lambda: folder.load_network("selected"),
+    }
+    with pytest.raises(UserError, match=f"{name}.*not a regular file"):
+        read.get(name, lambda: series_of(folder))()
 
 
 # -- what is missing ---------------------------------------------------------------------------------------------------

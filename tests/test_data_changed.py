@@ -19,7 +19,14 @@ from pads.runs import RunFolder
 from pads.train import resume, train
 
 SETTINGS = [
-    *("data.image_size=16", "data.resize=18", "data.store_size=18", "data.classes_per_batch=4", "device=cpu"),
+    *(
+        "network.weights=none",
+        "data.image_size=16",
+        "data.resize=18",
+        "data.store_size=18",
+        "data.classes_per_batch=4",
+        "device=cpu",
+    ),
     *("data.samples_per_class=2", "data.reward_share=0.2", "data.selection_share=0.2", "num_epochs=3", "adapt_every=3"),
     *("network.embedding_dim=8", "log_every=2", "threads=1"),
 ]

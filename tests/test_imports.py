@@ -15,10 +15,10 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 LEVELS = [
     {"cli"},
-    {"studies", "bench", "reports", "search", "publish", "adapters"},
-    {"recipes", "display", "model"},
+    {"studies", "bench", "look", "reports", "search", "publish", "adapters"},
+    {"recipes", "display", "model", "verdict"},
     {"train"},
-    {"autoconfig", "build", "check", "evaluate"},
+    {"autoconfig", "build", "check", "evaluate", "features", "speed", "stages", "start"},
     {"curricula"},
     {"agents", "sampling", "losses", "metrics", "networks", "data", "pml"},
     {"config", "runs", "runtime", "errors"},

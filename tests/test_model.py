@@ -16,12 +16,13 @@ from pads.data.folder import folder
 from pads.data.loading import load_views
 from pads.errors import UserError
 from pads.evaluate import embed
-from pads.model import evaluate_run
+from pads.model import evaluate_run, fingerprint
 from pads.recipes import RECIPES
 from pads.runs import RunFolder
 from pads.train import nobody
 
 SETTINGS = [
+    "network.weights=none",
     "data.image_size=16",
     "data.resize=18",
     "data.store_size=20",
@@ -272,3 +273,13 @@ def test_a_network_that_does_not_normalise_gives_vectors_of_any_length(photos, f
     run = pads.train(replace(base, network=replace(base.network, normalise=False)), tmp_path / "run")
     lengths = pads.load(run).embed(files).norm(dim=1)
     assert ((lengths - 1).abs() > 1e-3).all()
+
+
+def test_a_fingerprint_does_not_ask_where_the_head_started(model):
+    network = replace(model.config.network, head="whitening", shrinkage=0.1, weights="elsewhere.pth")
+    same = pads.Model(model.network, model.preprocessing, replace(model.config, network=network))
+    assert fingerprint(same) == fingerprint(model)
+    pooled = replace(model.config.network, pooling="max")
+    assert fingerprint(
+        pads.Model(model.network, model.preprocessing, replace(model.config, network=pooled))
+    ) != fingerprint(model)

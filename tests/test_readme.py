@@ -3,6 +3,7 @@
 import csv
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from PIL import Image
 
 import pads
-from pads.cli import main
+from pads.cli import main, make_parser
 from pads.studies.statistics import difference, mean_and_sd, paired_difference
 
 ROOT = Path(__file__).parent.parent
@@ -128,3 +129,15 @@ def test_a_row_of_results_is_what_its_folder_says(folder, cells):
     values = [mean_and_sd([*arm.values()]) for arm in (baseline, ours)]
     found = [*values, difference(paired_difference(ours, baseline)), str(len(ours))]
     assert [cell.strip() for cell in cells.split("|")][:4] == found
+
+
+def test_the_readme_of_the_wheel_has_no_link_that_breaks_elsewhere_and_no_command_that_is_none():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    text = (ROOT / project["readme"]).read_text()
+    links = re.findall(r"\]\(([^)]*)\)", text)
+    assert links and all(link.startswith("https://") for link in links)
+    assert set(project["urls"].values()) <= set(links)
+    for line in re.findall(r"^pads (.*)$", text, re.MULTILINE):
+        make_parser().parse_args(shlex.split(line, comments=True))
+    extras = re.search(r"Extras: (.*?)\.", text)[1]
+    assert set(re.findall(r"`(\w+)`", extras)) == set(project["optional-dependencies"]) - {"dev", "docs"}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from killing import run_until_killed
 
 from pads.autoconfig import resolve_auto
 from pads.build import match_layouts
@@ -23,6 +24,7 @@ from pads.runs.watch import nobody
 from pads.train import resume, train
 
 SETTINGS = [
+    "network.weights=none",
     "data.image_size=16",
     "data.resize=18",
     "data.store_size=18",
@@ -75,28 +77,6 @@ def assert_same(run: RunFolder, reference: RunFolder) -> None:
     for ours, theirs in zip(run.checkpoints(), reference.checkpoints(), strict=True):
         assert differences(load_state(ours), load_state(theirs)) == []
     assert differences(load_state(run.selected_path), load_state(reference.selected_path)) == []
-
-
-def run_until_killed(start, owner, name: str, call: int) -> None:
-    """Runs `start` in a child process that kills itself at that call of owner.name, in the middle of the work."""
-    child = os.fork()
-    if child == 0:
-        original, calls = getattr(owner, name), [0]
-
-        def deadly(*arguments, **options):
-            calls[0] += 1
-            if calls[0] == call:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return original(*arguments, **options)
-
-        setattr(owner, name, deadly)
-        try:
-            start()
-        finally:
-            os._exit(0)  # not reached by a process that was killed
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status), "the run ended before it was killed: the test asks for a call that never comes"
-    assert os.WTERMSIG(status) == signal.SIGKILL
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ from pads.config import Config, with_settings
 from pads.data import roles
 from pads.data.batches import rank_share
 from pads.data.loading import load_views
+from pads.data.manifest import read_manifest
 from pads.errors import UserError
 from pads.evaluate import embed, evaluate
 from pads.losses import MarginLoss, TripletLoss
@@ -49,6 +50,7 @@ from pads.train import nobody, resume, train
 loop = sys.modules["pads.train"]  # `pads.train` is the function
 
 SETTINGS = [
+    "network.weights=none",
     "data.image_size=16",
     "data.resize=18",
     "data.store_size=18",
@@ -194,6 +196,15 @@ def assert_alike(run: Path, reference: Path, tolerance: float = 1e-5) -> None:
 def test_two_processes_have_the_losses_the_actions_and_the_bins_of_one(by_one, by_two):
     assert len(events(by_one, "training")) >= 20
     assert_alike(by_two[0], by_one)
+
+
+def test_two_processes_start_from_the_head_of_one(config, tmp_path):
+    config = replace(config, network=replace(config.network, head="whitening"), num_epochs=1)
+    by_one = train(config, tmp_path / "one")
+    first, second = together(2, lambda rank: trained_state(config, tmp_path / "two"), tmp_path)
+    assert all(torch.equal(first["network"][name], second["network"][name]) for name in first["network"])
+    for name, head in RunFolder(tmp_path / "two").load_start().items():
+        torch.testing.assert_close(head, by_one.load_start()[name], rtol=1e-4, atol=1e-4)
 
 
 def test_one_run_folder_is_written_with_the_same_files(by_one, by_two):
@@ -462,12 +473,23 @@ def test_images_are_decoded_by_one_process_of_a_machine_and_leave_no_file(config
 def test_bad_images_are_told_by_the_process_that_reads_them(photos, config, tmp_path):
     shutil.copytree(photos, tmp_path / "photos")
     (tmp_path / "photos" / "class-03" / "1.png").write_bytes(b"nothing")
-    bad = replace(config, data=replace(config.data, root=str(tmp_path / "photos")))
+    bad = replace(config, data=replace(config.data, root=str(tmp_path / "photos"), strict=True))
     first, second = ends(start(2, lambda rank: train(bad, tmp_path / "run"), tmp_path), tmp_path)
     assert "1.png" in first.args[0]
-    assert first.args[0].startswith("UserError: 1 of 66 images cannot be used")
+    assert first.args[0].startswith("UserError: 1 of 84 images cannot be used")
     assert second.args[0].startswith("Deserted: ")
     assert not (tmp_path / "run").exists()
+
+
+def test_both_processes_do_without_an_image_that_cannot_be_read(photos, config, tmp_path):
+    shutil.copytree(photos, tmp_path / "photos")
+    (tmp_path / "photos" / "class-03" / "1.png").write_bytes(b"nothing")
+    settings = replace(config, data=replace(config.data, root=str(tmp_path / "photos")), num_epochs=1)
+    together(2, lambda rank: train(settings, tmp_path / "run").path, tmp_path)
+    (bad,) = read_manifest(tmp_path / "run" / "data.jsonl").bad
+    assert bad.path == "class-03/1.png"
+    sizes = RunFolder.open(tmp_path / "run").metrics["splits"]
+    assert sum(size["images"] for size in sizes.values()) == 83
 
 
 # -- small things ------------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from pads.runs.watch import nobody
 from pads.runtime.files import write_atomically
 from pads.runtime.graphs import WARM_UP_STEPS, CapturedStep
 from pads.runtime.precision import float32_rounding
-from pads.train import fit
+from pads.train import fit_stages
 
 SKIPPED_WINDOWS = 2
 """The first records of a run hold the compilation and the capture."""
@@ -122,7 +122,7 @@ def end_to_end_rate(config: Config, views: Views) -> float:
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder.create(Path(folder) / "run", config)
         with run:
-            fit(config, run, views, nobody)
+            fit_stages(config, run, views, nobody)
         records = list(read_records(run.path / "timing.jsonl"))
     rates = [record["images_per_second"] for record in records if "images_per_second" in record]
     return statistics.median(rates[SKIPPED_WINDOWS:] or rates)

@@ -16,7 +16,7 @@ from pads.data.roles import Views
 from pads.errors import UserError
 from pads.losses import build_loss
 from pads.losses.distillation import S2SD, make_distillation
-from pads.networks import EmbeddingNetwork, build_backbone, find_weights, load_weights, use_seed
+from pads.networks import EmbeddingNetwork, Head, build_backbone, find_weights, load_weights, use_seed
 from pads.networks.depth import layer_numbers, rate_scales
 from pads.pml.miners import mine_tuples
 from pads.pml.names import is_theirs
@@ -39,9 +39,17 @@ def build_network(config: Config) -> EmbeddingNetwork:
         )
 
 
-def start_network(config: Config) -> EmbeddingNetwork:
-    """The network as it is before training: with the weights from elsewhere in its backbone, where there are any."""
+FREEZES = ("none", "backbone")
+
+
+def start_network(config: Config, head: Head | None = None) -> EmbeddingNetwork:
+    """The network as it is before training: with the weights from elsewhere in its backbone, where there are any.
+
+    head: what its embedding layer starts from, random numbers if nothing is given.
+    """
     network = build_network(config)
+    if head is not None:
+        network.start_from(head)
     if config.network.weights is not None:
         weights = find_weights(config.network.weights, config.network.backbone)
         network.weights_used = load_weights(network.backbone, weights)
@@ -50,6 +58,8 @@ def start_network(config: Config) -> EmbeddingNetwork:
 
 def build_parts(config: Config, views: Views, team: Team = ALONE) -> tuple[EmbeddingNetwork, nn.Module, Curriculum]:
     network = start_network(config).to(views.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if config.network.freeze == "backbone":
+        network.freeze_backbone()
     if team.size > 1 and not config.network.frozen_batch_norm:
         share_batch_norms(network.modules())
     if config.compiled and views.device.type == "cuda":
@@ -100,7 +110,7 @@ def build_optimiser(
         {"params": heads, "initial_lr": options.learning_rate, "weight_decay": options.weight_decay},
         {"params": of_losses, "initial_lr": options.loss_learning_rate},
     ]
-    on_gpu = groups[0]["params"][0].is_cuda
+    on_gpu = next(network.parameters()).is_cuda
     used = [group for group in groups if group["params"]]
     return torch.optim.Adam(used, lr=options.learning_rate, fused=on_gpu, capturable=on_gpu)
 
@@ -110,7 +120,8 @@ def network_groups(options: Optimiser, network: nn.Module) -> list[dict[str, Any
 
     def group(parameters: list[nn.Parameter], scale: float) -> dict[str, Any]:
         rate = options.learning_rate * scale
-        return {"params": parameters, "initial_lr": rate, "weight_decay": options.weight_decay}
+        learning = [parameter for parameter in parameters if parameter.requires_grad]
+        return {"params": learning, "initial_lr": rate, "weight_decay": options.weight_decay}
 
     if options.layer_decay == 1 and options.head_factor == 1:
         return [group(list(network.parameters()), 1.0)]

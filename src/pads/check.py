@@ -8,15 +8,26 @@ from dataclasses import asdict
 
 from torch import nn
 
-from pads.build import check_distillation, make_loss
-from pads.config import AutoConfig, Config, Sampling, drop_auto, from_dict, lookup, to_dict, value_of
+from pads.build import FREEZES, check_distillation, make_loss
+from pads.config import (
+    AutoConfig,
+    Config,
+    Sampling,
+    drop_auto,
+    flatten_settings,
+    from_dict,
+    lookup,
+    split_stages,
+    to_dict,
+    value_of,
+)
 from pads.curricula import Curriculum, FixedCurriculum, make_curriculum
 from pads.data import DATASETS
 from pads.data.augment import check_crop
 from pads.data.batches import BATCHES
 from pads.errors import UserError
 from pads.metrics import check_metric_names
-from pads.networks import check_backbone, find_weights
+from pads.networks import HEADS, check_backbone, find_weights
 from pads.pml.names import is_theirs
 from pads.runtime.team import num_processes
 from pads.sampling.triplets import check_draw
@@ -32,11 +43,12 @@ AT_LEAST = {
     "data.store_size": 1,
     "data.store_ratio": 1,
     "network.embedding_dim": 1,
+    "network.crops": 0,
     "optimiser.learning_rate": 0,
     "optimiser.loss_learning_rate": 0,
     "optimiser.weight_decay": 0,
     "optimiser.factor": 0,
-    "num_epochs": 1,
+    "num_epochs": 0,
     "adapt_every": 1,
     "log_every": 1,
     "select_every": 1,
@@ -44,6 +56,15 @@ AT_LEAST = {
     "checkpoint_every": 1,
     "threads": 1,
 }
+OF_A_STAGE = (
+    "network.freeze",
+    "network.crops",
+    "data.augmentation",
+    "data.flip",
+    "data.classes_per_batch",
+    "data.samples_per_class",
+)
+"""Settings of the images and the network that may differ from stage to stage."""
 MOST_THREADS = 1024
 """Far more of them, and torch dies without a word."""
 
@@ -63,6 +84,23 @@ def check(given: Config | AutoConfig) -> None:
     """Refuse settings that cannot work, before a run folder is made; what is still to be chosen will be right."""
     config, auto = drop_auto(given), given.auto if isinstance(given, AutoConfig) else frozenset()
     from_dict(to_dict(config))  # what was made in Python is held to its types, as what comes from a file is
+    for stage in split_stages(config):
+        check_stage(stage, auto)
+    check_stages(config)
+
+
+def check_stages(config: Config) -> None:
+    """Refuse a stage before that has other images or another network: they hold for the whole run."""
+    *before, last = (flatten_settings(to_dict(stage)) for stage in split_stages(config))
+    for stage in before:
+        other = [key for key in stage if stage[key] != last.get(key) and key.startswith(("data.", "network."))]
+        whole = [key for key in other if key not in OF_A_STAGE]
+        if whole:
+            raise UserError(f"{whole[0]} holds for the whole run: leave it out of `before`.")
+
+
+def check_stage(config: Config, auto: frozenset[str]) -> None:
+    """Refuse settings of one stage."""
     for name, least in AT_LEAST.items():
         value = value_of(config, name)
         most = math.inf if isinstance(value, float) else 2**63
@@ -99,6 +137,10 @@ def check(given: Config | AutoConfig) -> None:
         raise UserError(f"optimiser.layer_decay is {config.optimiser.layer_decay}: it must be above 0 and at most 1.")
     if not config.optimiser.head_factor > 0:
         raise UserError(f"optimiser.head_factor is {config.optimiser.head_factor}: it must be above 0.")
+    lookup(HEADS, config.network.head, "head")
+    check_freeze(config)
+    if not 0 < config.network.shrinkage <= 1:
+        raise UserError(f"network.shrinkage is {config.network.shrinkage}: it must be above 0 and at most 1.")
     if "network.backbone" not in auto:
         check_backbone(config.network.backbone)
         if config.network.weights is not None:
@@ -108,6 +150,22 @@ def check(given: Config | AutoConfig) -> None:
     check_distillation(config, num_features=1, num_classes=1)
     if curriculum.metrics and config.adapt_every and config.data.reward_share == 0:
         raise UserError("this curriculum learns from the reward split, which is empty: set data.reward_share above 0.")
+
+
+def check_freeze(config: Config) -> None:
+    """Refuse what needs more of an image than the features of its backbone."""
+    lookup(dict.fromkeys(FREEZES), config.network.freeze, "freeze")
+    if config.network.freeze == "none":
+        return
+    if config.distillation.name != "none":
+        raise UserError(
+            "a distillation needs the feature maps, and of a frozen backbone only the pooled features are kept: add "
+            "--set distillation.name=none, or --set network.freeze=none."
+        )
+    if config.data.reward_resample_every:
+        raise UserError(
+            "the features of a frozen backbone are computed once for each role: add --set data.reward_resample_every=null."
+        )
 
 
 def check_choices(config: Config, auto: frozenset[str]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import pads
-from pads.config import AutoConfig, Config, Data, lookup, to_dict, with_settings
+from pads.config import AutoConfig, Config, Data, drop_auto, lookup, to_dict, with_settings
 from pads.errors import UserError
 from pads.recipes import RECIPES
 
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 Argument: TypeAlias = tuple[str, dict[str, Any]]
 SPLITS = ("test", "selection", "reward", "train")
 MAPS = ("auto", "umap", "pca", "none")
+RECIPE_TITLES = {
+    "emoji": "Emoji, on a CPU in minutes",
+    "cub200": "CUB200-2011",
+    "cars196": "CARS196",
+    "sop": "Stanford Online Products",
+    "inshop": "In-Shop Clothes",
+}
 EXAMPLES = """examples:
   pads train folder --data photos/ --run runs/photos
   pads train emoji-pads --set num_epochs=20
@@ -46,10 +53,16 @@ def choice(name: str, choices: Sequence[str], help: str, **options: Any) -> Argu
 
 
 RUN = argument("run", "RUN", "a run folder")
+MODEL = argument("run", "RUN", "a run folder, or backbone:NAME for a pretrained network as it is")
 DATA_CHANGED = flag(
     "--data-changed", "go on although the images are not those that the run began with; the figures say so"
 )
 CHECKPOINT = choice("--checkpoint", ("selected", "last"), "take this network (default: selected)", default="selected")
+
+BAD_IMAGES = (
+    flag("--strict", "refuse images that cannot be read, instead of leaving them out with a list of them"),
+    flag("--skip-bad-images", "changes nothing: images that cannot be read are left out anyway"),
+)
 
 ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     "train": (
@@ -65,9 +78,12 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         ),
         argument("--run", "DIR", "write the run into this folder (default: runs/RECIPE-SEED)"),
         argument("--seed", "SEED", "seed the weights, the batches, the drawing and the policy (default: 0)", type=int),
-        argument("--weights", "FILE", "start the backbone from this file, or download imagenet"),
+        argument(
+            "--weights", "FILE", "start the backbone from this file, from what is published (imagenet), or from none"
+        ),
+        argument("--minutes", "MINUTES", "train for as many epochs as take about this long here", type=float),
         argument("--device", "DEVICE", "train on cpu, cuda, ... (default: auto)"),
-        flag("--skip-bad-images", "leave out images that cannot be read"),
+        *BAD_IMAGES,
         flag(
             "--paper-protocol",
             "select the epoch on the test split, as the authors did; every figure is then marked test-selected",
@@ -77,9 +93,22 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         flag("--no-report", "draw no report at the end"),
         flag("--no-index", "make no index of your own folder at the end"),
     ),
+    "check": (
+        argument("data", "DATA", "a folder with a folder per class, a CSV, a data set of Hugging Face, or a store"),
+        argument("--as", "KIND", "read it as folder, csv, hf, ... (default: by its files)", dest="kind"),
+        argument(
+            "--set",
+            "KEY=VALUE",
+            "change one setting, such as data.options.depth=2; may be repeated",
+            action="append",
+        ),
+        argument("--out", "FILE", "write all that was found here, as data.jsonl of a run has it"),
+        flag("--strict", "refuse images that cannot be read"),
+    ),
     "recipes": (argument("recipe", "RECIPE", "show this recipe's whole config", nargs="?"),),
     "evaluate": (
-        RUN,
+        MODEL,
+        argument("--data", "DIR", "find the images here (default: as in training); backbone:NAME needs it"),
         choice("--split", SPLITS, "measure this split (default: test)", default="test"),
         CHECKPOINT,
         DATA_CHANGED,
@@ -133,13 +162,14 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         flag("--plain", "print plain lines instead of the live display"),
     ),
     "index": (
-        RUN,
+        MODEL,
         argument("images", "IMAGES", "a folder; its sub-folders are the labels"),
         argument("--out", "INDEX", "make this index, or bring it up to date", required=True),
         CHECKPOINT,
         flag("--rebuild", "embed everything anew, also with another model"),
         argument("--data", "DIR", "find the run's own images here, to calibrate on (default: as in training)"),
         argument("--device", "DEVICE", "embed on cpu, cuda, ... (default: auto)", default="auto"),
+        *BAD_IMAGES,
     ),
     "search": (
         argument("index", "INDEX", "what `pads index` made"),
@@ -171,7 +201,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         flag("--no-token", "ask for no token, also beyond this machine"),
     ),
     "export": (
-        RUN,
+        MODEL,
         choice(
             "--to",
             ("safetensors", "onnx", "torch-export"),
@@ -204,7 +234,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
             type=float,
             default=Data.store_ratio,
         ),
-        flag("--skip-bad-images", "leave out images that cannot be read"),
+        *BAD_IMAGES,
     ),
     "bench": (
         argument("recipe", "RECIPE", "a recipe (default: %(default)s)", nargs="?", default="cub200-margin-udist"),
@@ -305,7 +335,7 @@ def train_command(options: argparse.Namespace) -> None:
         raise UserError("name a recipe, for example `pads train emoji-pads`; `pads recipes` lists them.")
     given = {
         "data.root": options.data,
-        "data.skip_bad_images": options.skip_bad_images or None,
+        "data.strict": options.strict or None,
         "data.paper_protocol": options.paper_protocol or None,
         "network.weights": options.weights,
         "seed": options.seed,
@@ -317,12 +347,23 @@ def train_command(options: argparse.Namespace) -> None:
     from pads.train import train
 
     with watching(plain=options.plain, tensorboard=options.tensorboard) as watch:
-        run = train(config, options.run, watch=watch)
+        run = train(config, options.run, watch=watch, minutes=options.minutes)
     after_training(run, options)
 
 
 def resume_command(options: argparse.Namespace) -> None:
-    others = ("recipe", "data", "set", "run", "seed", "weights", "device", "skip_bad_images", "paper_protocol")
+    others = (
+        "recipe",
+        "data",
+        "set",
+        "run",
+        "seed",
+        "weights",
+        "minutes",
+        "device",
+        "strict",
+        "paper_protocol",
+    )
     given = [name for name in others if getattr(options, name) is not None and getattr(options, name) is not False]
     if given:
         names = ", ".join(name if name == "recipe" else "--" + name.replace("_", "-") for name in given)
@@ -338,30 +379,49 @@ def resume_command(options: argparse.Namespace) -> None:
         print_figures(finished, Path(options.resume))
     with watching(plain=options.plain, tensorboard=options.tensorboard) as watch:
         run = resume(options.resume, watch=watch, data_changed=options.data_changed)
-    if finished is None:
+    if finished is None or is_left_undone(run, options):
         after_training(run, options)
 
 
+def is_left_undone(run: RunFolder, options: argparse.Namespace) -> bool:
+    """Tell whether a finished run was stopped while its report or its index was made: there is a folder, and nothing whole."""
+    index = run.path / "images-index"
+    lacks_index = not options.no_index and index.is_dir() and not (index / "index.json").exists()
+    lacks_report = not options.no_report and (run.path / "report").is_dir() and not (run.path / "report.html").exists()
+    return lacks_index or lacks_report
+
+
 def after_training(run: RunFolder, options: argparse.Namespace) -> None:
-    """The report, and an index of a user's own folder. The run is finished and stays so, whatever becomes of these."""
+    """An index of a user's own folder, and the report. The run is finished and stays so, whatever becomes of these.
+
+    The last line is the next step, and the only one.
+    """
     if not is_first_process():
         return
-    path = shlex.quote(str(run.path))
+    from pads.runtime.files import make_folder
+
+    if not options.no_report:
+        make_folder(run.path / "report")  # by which --resume knows that there should be one, whenever this is stopped
+    path, data = shlex.quote(str(run.path)), run.config.data
+    index, page = run.path / "images-index", run.path / "report.html"
+    next_step = ""
+    if data.name == "folder" and data.root is not None and not options.no_index:
+        again = f"pads index {path} {shlex.quote(data.root)} --out {shlex.quote(str(index))}"
+        print("Making the images searchable ...", flush=True)
+        with report_failure("the index was not made", again):
+            from pads.search import build_index
+
+            build_index(run, data.root, index)
+            next_step = f"Next: search your images with pads serve {shlex.quote(str(index))}"
     if not options.no_report:
         print("Drawing the report ...", flush=True)
         with report_failure("the report was not drawn", f"pads report {path}"):
             from pads.reports.report import write_report
 
-            print(f"Drawn in {write_report([run]).page}")
-    data = run.config.data
-    if data.name == "folder" and data.root is not None and not options.no_index:
-        out = run.path / "images-index"
-        print("Making the images searchable ...", flush=True)
-        with report_failure("the index was not made", f"pads index {path} {shlex.quote(data.root)} --out {out}"):
-            from pads.search import build_index
-
-            index = build_index(run, data.root, out)
-            print(f"{len(index.paths):,} images to search: pads search {out} IMAGE, or pads serve {out}")
+            write_report([run])
+            next_step = f"Next: open {page}"
+    if next_step:
+        print(next_step)
 
 
 @contextmanager
@@ -390,36 +450,72 @@ def write_settings(values: Mapping[str, Any]) -> list[str]:
     return [f"{key}={json.dumps(value)}" for key, value in values.items() if value is not None]
 
 
+def check_command(options: argparse.Namespace) -> None:
+    """Look at images before anything is trained: files that cannot be read, copies, and what each split would hold."""
+    from pads.look import check_images
+
+    check_images(options.data, **pick(options, "kind", "out", "strict"), settings=options.set or [])
+
+
 def recipes_command(options: argparse.Namespace) -> None:
     """List the recipes."""
     if options.recipe is not None:
         print(json.dumps(to_dict(recipe_config(options.recipe)), indent=2))
         return
     width = max(map(len, RECIPES))
+    for title, names in group_recipes().items():
+        print(title)
+        for name in names:
+            print(f"  {name:{width}}  {(RECIPES[name].__doc__ or '').strip().splitlines()[0]}")
+        print()
+    print("`pads recipes RECIPE` shows all settings of one.")
+
+
+def group_recipes() -> dict[str, list[str]]:
+    """Return the names of the recipes by their images, those for a user's own first."""
+    titles = {"folder": "Your own images", "csv": "Your own images", "hf": "Your own images", **RECIPE_TITLES}
+    groups: dict[str, list[str]] = {title: [] for title in dict.fromkeys(titles.values())}
     for name, recipe in RECIPES.items():
-        print(f"{name:{width}}  {(recipe.__doc__ or '').strip().splitlines()[0]}")
+        data = drop_auto(recipe()).data.name
+        groups.setdefault(titles.get(data, data), []).append(name)
+    return {title: names for title, names in groups.items() if names}
 
 
 def evaluate_command(options: argparse.Namespace) -> None:
-    """Measure a trained run."""
-    from pads.display import print_table
-    from pads.model import evaluate_run
-    from pads.runs import RunFolder
+    """Measure a trained run, or the plain features of backbone:NAME, beside what one has without it."""
+    from pads.display import print_evaluation
+    from pads.model import evaluate_rows
 
-    run = RunFolder.open(options.run)
     changed: list[str] = []
-    figures = evaluate_run(run, **pick(options, "split", "checkpoint", "data_changed"), note=changed.append)
+    how = pick(options, "split", "checkpoint", "data", "data_changed")
+    evaluation = evaluate_rows(options.run, **how, note=changed.append)
+    protocol, backbone = describe_run(options.run, options.checkpoint)
+    if options.json:
+        baselines = {row: figures for row, figures in evaluation.rows.items() if row != evaluation.own}
+        about = {"split": options.split, "protocol": protocol, **({"data_changed": changed[0]} if changed else {})}
+        sizes = {"images": evaluation.num_images, "classes": evaluation.num_classes}
+        beside = {"baselines": baselines, "compared": evaluation.compared}
+        print(json.dumps({**about, **sizes, **evaluation.rows[evaluation.own], **beside}, indent=2))
+        return
+    mark = ", data changed" if changed else ""
+    print_evaluation(evaluation, options.split, f"protocol: {protocol}{mark}", backbone)
+    print("\n".join(changed), end="\n" if changed else "")
+
+
+def describe_run(name: str, checkpoint: str) -> tuple[str, str]:
+    """By which protocol a network was picked, and its backbone; a run that is not finished says so."""
+    from pads.runs import RunFolder
+    from pads.runs.backbone import BACKBONE, is_backbone
+    from pads.verdict import name_backbone
+
+    if is_backbone(name):
+        return "pretrained", name.removeprefix(BACKBONE)
+    run = RunFolder.open(name)
     if not run.is_finished:
         print(f"note: {run.path} is not finished; these are the figures of what it saved so far.", file=sys.stderr)
-    is_selected = options.checkpoint == "selected" and run.selected_path.exists()
+    is_selected = checkpoint == "selected" and run.selected_path.exists()
     protocol = "last" if not is_selected else "test-selected" if run.config.data.paper_protocol else "selected"
-    if options.json:
-        marks = {"data_changed": changed[0]} if changed else {}
-        print(json.dumps({"split": options.split, "protocol": protocol, **marks, **figures}, indent=2))
-    else:
-        mark = ", data changed" if changed else ""
-        print_table({"trained": figures}, f"{options.split} split, in percent (protocol: {protocol}{mark})")
-        print("\n".join(changed), end="\n" if changed else "")
+    return protocol, name_backbone(run.config.network)
 
 
 def report_command(options: argparse.Namespace) -> None:
@@ -467,11 +563,12 @@ def study_command(options: argparse.Namespace) -> None:
 
 def prepare_command(options: argparse.Namespace) -> None:
     """Decode a data set once, for all runs; run it again to continue, to verify, or to bring it up to date."""
-    from pads.data.prepare import prepare, split_lists
+    from pads.data.benchmark import split_lists
+    from pads.data.prepare import prepare
     from pads.display import progress_bars
 
     with progress_bars() as show:
-        how = pick(options, "size", "ratio", "skip_bad_images")
+        how = pick(options, "size", "ratio", "strict")
         prepared = prepare(options.dataset, options.data, options.out, **how, progress=show)
     for note in prepared.benchmark.notes:
         print(note)
@@ -520,7 +617,7 @@ def index_command(options: argparse.Namespace) -> None:
     notes: list[str] = []
     try:
         with progress_bars() as show:
-            how = pick(options, "checkpoint", "rebuild", "data", "device")
+            how = pick(options, "checkpoint", "rebuild", "data", "device", "strict")
             index = build_index(options.run, options.images, options.out, **how, progress=show, note=notes.append)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("what was embedded is kept, and the same command goes on.") from None
@@ -546,6 +643,7 @@ def export_command(options: argparse.Namespace) -> None:
 COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], None], str]] = {
     "train": (train_command, "train a recipe, or resume a run"),
     "recipes": (recipes_command, "list the recipes"),
+    "check": (check_command, "look at images before anything is trained"),
     "evaluate": (evaluate_command, "measure a trained run"),
     "report": (report_command, "draw runs: one page, pictures and tables"),
     "study": (study_command, "run an experiment of the paper, with its controls"),

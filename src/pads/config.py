@@ -27,6 +27,8 @@ AUTO = "auto"
 
 CHOSEN = frozenset(
     {
+        "before",
+        "checkpoint_every",
         "data.image_size",
         "data.resize",
         "data.store_size",
@@ -34,20 +36,30 @@ CHOSEN = frozenset(
         "data.samples_per_class",
         "data.selection_share",
         "data.reward_share",
+        "loss",
         "network.backbone",
+        "network.embedding_dim",
+        "network.freeze",
         "network.frozen_batch_norm",
+        "network.head",
         "network.mean",
         "network.std",
+        "network.weights",
         "optimiser.learning_rate",
         "optimiser.milestones",
+        "optimiser.weight_decay",
         "num_epochs",
         "precision",
+        "select_every",
     }
 )
 """The settings that may be left to be chosen, from the images, the network and the machine."""
 
+RETIRED = frozenset({"data.skip_bad_images"})
+"""Settings of earlier versions, which the configs of runs may hold and which change nothing."""
+
 MODEL_INPUT = ("data.image_size", "data.resize", "data.store_size", "network.mean", "network.std")
-"""What a timm model says about its own input; efficientnet-lite0 says the last two."""
+"""What a timm model says about its own input; any other backbone says the last two."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +115,8 @@ class Data:
     """Seed the splits; it is the same for all seeds of a run, so that these are compared on the same split."""
     store_on: str = "auto"
     """Keep the decoded images on the `gpu`, in `memory`, on `disk` (a prepared store), or `auto`: where there is room."""
-    skip_bad_images: bool = False
-    """Leave out images that cannot be read (`--skip-bad-images`)."""
+    strict: bool = False
+    """Refuse images that cannot be read (`--strict`), instead of leaving them out with a list of them."""
     paper_protocol: bool = False
     """Select the epoch on the test split, as the authors did; every figure is then marked "test-selected"."""
 
@@ -123,7 +135,18 @@ class Network:
     embedding_dim: int = 128
     """Embed in this many dimensions."""
     weights: str | None = None
-    """Start the backbone from this file (`--weights FILE`), a download (`imagenet`, `pretrained`), or random weights (null)."""
+    """Start the backbone from this file (`--weights FILE`), from what is published for it (`imagenet`, `pretrained`), or from
+    random weights (`none`)."""
+    head: str = "random"
+    """Start the embedding layer from `random` numbers, or in closed form from the pooled features of the training images:
+    `plain` (as they are), `pca` (centred, leading directions), `whitening` (divided by how they vary within a class), or
+    `discriminant` (the same, and weighed by how they vary between classes)."""
+    shrinkage: float = 0.5
+    """Mix the covariance within classes with a sphere by this share, for `whitening` and `discriminant`; at most 1."""
+    freeze: str = "none"
+    """Keep the `backbone` as it is and train the head alone, on features that are computed once; or `none`."""
+    crops: int = 0
+    """Compute the features of this many random crops of each training image, beside the centre, where the backbone is frozen."""
     pooling: str = "mean"
     """Pool the last feature maps by `mean`, `max`, or `mean+max` (their sum)."""
     normalise: bool = True
@@ -131,12 +154,9 @@ class Network:
     frozen_batch_norm: bool = True
     """Keep the statistics of batch norms as they are in training."""
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
-    """Subtract this mean from the input, in RGB from 0 to 1, as the weights want it.
-
-    inception-bn: (128, 117, 104) / 255; efficientnet-lite0: 127 / 255, which is chosen with it.
-    """
+    """Subtract this mean from the input, in RGB from 0 to 1; ImageNet's, or what the weights of the backbone want."""
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
-    """Divide the input by this, as the weights want it; inception-bn: 1 / 255, efficientnet-lite0: 128 / 255."""
+    """Divide the input by this; ImageNet's, or what the weights of the backbone want."""
 
 
 @dataclass(frozen=True)
@@ -189,8 +209,10 @@ class Config:
     distillation: Part = Part("none")
     """Larger heads that teach the embedding in training: `none` or `s2sd`."""
     optimiser: Optimiser = Optimiser()
+    before: Mapping[str, Any] = field(default_factory=dict)
+    """Train a stage before this one, with these settings instead: {"network": {"freeze": "backbone"}, "num_epochs": 20}."""
     num_epochs: int = 150
-    """Train for this many epochs."""
+    """Train for this many epochs; 0 measures the network as it starts, and trains nothing."""
     adapt_every: int | None = 30
     """Adjust the sampling distribution after every M training steps; null for never."""
     log_every: int = 30
@@ -231,6 +253,32 @@ class AutoConfig:
     """The keys to be chosen, each of them in `CHOSEN`."""
 
 
+def split_stages(config: Config) -> tuple[Config, ...]:
+    """Return the config of each stage of a run: that of `before`, if there is one, and the config itself."""
+    last = dataclasses.replace(config, before={})
+    if not config.before:
+        return (last,)
+    values = to_dict(last)
+    try:
+        settings = flatten_settings(config.before)
+        for key in sorted(
+            settings, key=lambda key: not key.endswith(".name")
+        ):  # a new name drops the options of the old
+            set_value(values, key, settings[key])
+        return from_dict(values, Config), last
+    except UserError as error:
+        raise UserError(f"in `before`, the settings of the first stage: {error}") from error
+
+
+def flatten_settings(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by their full names."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        is_group = isinstance(value, Mapping) and value
+        flat |= flatten_settings(value, f"{prefix}{key}.") if is_group else {prefix + key: value}
+    return flat
+
+
 def drop_auto(config: Config | AutoConfig) -> Config:
     """Return the settings that are known already: a Config is all of them."""
     return config.config if isinstance(config, AutoConfig) else config
@@ -263,6 +311,7 @@ def to_json(config: Config) -> str:
 def from_dict(values: Mapping[str, Any], kind: type[T] = Config, where: str = "") -> T:  # type: ignore[assignment]
     """Make a config of plain values; a key or a type that does not fit is refused by its full name."""
     hints = typing.get_type_hints(kind)
+    values = {key: value for key, value in values.items() if where + key not in RETIRED}
     for key in values:
         if key not in hints:
             raise unknown("key", key, hints, where)
@@ -321,7 +370,11 @@ def take_auto(values: dict[str, Any], key: str) -> bool:
 
 def value_of(config: Config, key: str) -> Any:
     """Return the setting of that full name, such as `data.image_size`."""
-    return functools.reduce(getattr, key.split("."), config)
+
+    def get(group: Any, name: str) -> Any:
+        return group[name] if isinstance(group, Mapping) else getattr(group, name)
+
+    return functools.reduce(get, key.split("."), config)
 
 
 def first_field(kind: Any) -> str:
@@ -353,7 +406,8 @@ def with_settings(config: Config | AutoConfig, settings: Iterable[str]) -> Confi
     `a.b=auto` leaves a setting of `CHOSEN` to be chosen, and a value ends that.
     """
     values, settings = to_dict(config), list(settings)
-    for key in {key for setting in settings for key in find_model_input(setting)}:
+    before = values["network"]["backbone"]
+    for key in {key for setting in settings for key in find_model_input(setting, before)}:
         set_value(values, key, AUTO)  # the recipe's were meant for another network
     # names first: a new name drops the options of the old part, and must not drop those that were given with it
     for setting in sorted(settings, key=lambda setting: not setting.partition("=")[0].strip().endswith(".name")):
@@ -361,25 +415,28 @@ def with_settings(config: Config | AutoConfig, settings: Iterable[str]) -> Confi
         if not equals:
             raise UserError(f"--set {setting}: write it as key=value, for example --set loss.options.beta=0.6.")
         set_value(values, key.strip(), parse_value(text.strip()))
+    if values["network"]["weights"] == "none":
+        values["network"]["weights"] = None
     return from_values(values)
 
 
-def find_model_input(setting: str) -> tuple[str, ...]:
-    """Return the settings of the input that a backbone brings with it, where this setting is one."""
+def find_model_input(setting: str, before: str) -> tuple[str, ...]:
+    """Return the settings of the input that a backbone brings with it, where this setting is another one than before."""
     key, _, text = setting.partition("=")
-    backbone = str(parse_value(text.strip())) if key.strip() == "network.backbone" else ""
-    if backbone.startswith("timm:"):
-        return MODEL_INPUT
-    return MODEL_INPUT[3:] if backbone == "efficientnet-lite0" else ()
+    if key.strip() != "network.backbone" or (backbone := parse_value(text.strip())) == before:
+        return ()
+    return MODEL_INPUT if str(backbone).startswith("timm:") else MODEL_INPUT[3:]
 
 
 def set_value(values: dict[str, Any], key: str, value: Any) -> None:
     *parents, last = key.split(".")
     group, free = values, False
     for depth, parent in enumerate(parents):
-        free = free or parent == "options"
+        free = free or parent in ("options", "before")
         if parent not in group and not free:
             raise unknown("key", key, all_keys(values))
+        if group.get(parent) == AUTO and parent in CHOSEN:  # one setting of a group that was to be chosen as a whole
+            group[parent] = to_dict(Config())[parent]
         group = group.setdefault(parent, {})
         if not isinstance(group, dict):
             raise UserError(f"{'.'.join(parents[: depth + 1])} is a single setting, so {key} does not exist.")

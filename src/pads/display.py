@@ -6,10 +6,10 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -19,10 +19,15 @@ from rich.table import Table
 from rich.text import Text
 
 from pads.curricula import make_curriculum
-from pads.errors import missing_extra
+from pads.errors import UserError, missing_extra
+from pads.runs import RunFolder
 from pads.runs.events import read_records
 from pads.runs.watch import Watch
 from pads.sampling import BinDistribution, bin_distribution
+from pads.verdict import judge, name_backbone
+
+if TYPE_CHECKING:
+    from pads.model import Evaluation
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 CHART_ROWS = 5
@@ -93,6 +98,8 @@ class Seen:
         self.step = step
         if kind == "start":
             self.start(step, values)
+        elif kind == "stage":
+            self.config, self.stage = values["config"], values["stage"]
         elif kind == "training":
             self.losses.append(values["loss"])
             self.drawn, self.drawn_outside = values["drawn"], values["below_share"] + values["above_share"]
@@ -106,7 +113,7 @@ class Seen:
             self.is_ended = True
 
     def start(self, step: int, values: Mapping[str, Any]) -> None:
-        self.config, self.splits = values["config"], values["splits"]
+        self.config, self.splits, self.stage = values["config"], values["splits"], values.get("stage")
         curriculum = make_curriculum(self.config)
         bins = getattr(curriculum.rule, "distribution", None)
         self.bins: BinDistribution = bins or bin_distribution()
@@ -128,6 +135,8 @@ class Seen:
     @property
     def epoch(self) -> int:
         """The epoch that is under way, from 1."""
+        if self.stage is not None:
+            return min(self.stage.locate(self.step)[0] + 1, self.config.num_epochs)
         return min(self.step * self.config.num_epochs // self.num_steps + 1, self.config.num_epochs)
 
     def headline(self) -> str:
@@ -218,8 +227,10 @@ class LiveDisplay:
         if seen.step == seen.num_steps:
             left = f"{clock(time.monotonic() - seen.started)} in all" if seen.is_ended else "measuring ..."
         steps, epochs = f"step {seen.step:,}/{seen.num_steps:,}", f"epoch {seen.epoch}/{seen.config.num_epochs}"
-        words = f"{seen.step / seen.num_steps:4.0%}  {steps}  {epochs}  {left}"
-        return bar(seen.step, seen.num_steps, words, self.width - 1)
+        if seen.stage is not None and seen.stage.num_stages > 1:
+            epochs = f"stage {seen.stage.number + 1}/{seen.stage.num_stages}  {epochs}"
+        words = f"{seen.step / max(1, seen.num_steps):4.0%}  {steps}  {epochs}  {left}"
+        return bar(seen.step, max(1, seen.num_steps), words, self.width - 1)
 
     def figures(self) -> RenderableType:
         grid = Table.grid(padding=(0, 2, 0, 0))
@@ -336,20 +347,46 @@ def print_choices(choices: Sequence[tuple[str, str, str]], console: Console) -> 
 
 
 def print_figures(figures: Mapping[str, Any], run: Path | str, console: Console | None = None) -> None:
-    """The end of a run: how good it became, what picked the epoch, and where it is."""
+    """The end of a run: how good it became, what that is worth, what picked the epoch, and where it is."""
     console = console or make_console()
     test, size, protocol = figures["test"], figures["splits"]["test"], figures["protocol"]
-    title = f"\ntest split, {size['images']:,} images of {size['classes']:,} classes, in percent"
+    title = f"\n{describe_split('test', size['images'], size['classes'])}"
     mark = ", test-selected" if protocol == "test-selected" else ""
-    print_table({row: test[row] for row in ("raw pixels", "untrained", "trained")}, title + mark, console)
-    say("\ntrained: " + PICKED_ON[protocol].format(**(figures["selection"] or {})), console)
+    rows = ("raw pixels", "pretrained features", "untrained", "trained")
+    print_table({row: test[row] for row in rows if row in test}, title + mark, console)
+    say("", console)
+    backbone = "NAME"
+    with suppress(UserError, OSError):  # a run that is gone has no network to name
+        backbone = name_backbone(RunFolder(run).config.network)
+    print_judgement(judge(figures.get("compared", {}), backbone=backbone), console)
+    say("trained: " + PICKED_ON[protocol].format(**(figures["selection"] or {})), console)
     if "data_changed" in figures:
         say(f"data changed: {figures['data_changed']}", console, "yellow")
     say(f"The run is in {run}", console, whole=True)
-    say(f"Measure it again: pads evaluate {shlex.quote(str(run))}", console, whole=True)
 
 
-def print_table(rows: Mapping[str, Mapping[str, float]], title: str, console: Console | None = None) -> None:
+def print_evaluation(evaluation: Evaluation, split: str, mark: str, backbone: str) -> None:
+    """What `pads evaluate` found."""
+    console = make_console()
+    title = describe_split(split, evaluation.num_images, evaluation.num_classes)
+    print_table(evaluation.rows, f"{title} ({mark})", console, bold=evaluation.own)
+    say("", console)
+    print_judgement(judge(evaluation.compared, evaluation.own, backbone), console)
+
+
+def describe_split(split: str, num_images: int, num_classes: int) -> str:
+    return f"{split} split, {num_images:,} images of {num_classes:,} classes, in percent"
+
+
+def print_judgement(sentences: Sequence[str], console: Console) -> None:
+    """What the figures are worth; what is not better is in a colour."""
+    for sentence in sentences:
+        say(sentence, console, "yellow" if sentence.startswith(("No better", "Worse")) else "")
+
+
+def print_table(
+    rows: Mapping[str, Mapping[str, float]], title: str, console: Console | None = None, *, bold: str = "trained"
+) -> None:
     console = console or make_console()
     names = [name for name in next(iter(rows.values())) if name.startswith("recall@") or name in COLUMNS]
     heads = [COLUMNS.get(name, "R@" + name.partition("@")[2]) for name in names]
@@ -358,7 +395,7 @@ def print_table(rows: Mapping[str, Mapping[str, float]], title: str, console: Co
     say(" " * width + "".join(f"{head:>7}" for head in heads), console)
     for row, figures in rows.items():
         numbers = "".join(f"{100 * figures[name]:7.1f}" for name in names)
-        say(f"{row:{width}}{numbers}", console, "bold" if row == "trained" else "")
+        say(f"{row:{width}}{numbers}", console, "bold" if row == bold else "")
 
 
 def say(text: str, console: Console, style: str = "", whole: bool = False) -> None:
@@ -422,6 +459,6 @@ def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
         def show(what: str, done: int, total: int) -> None:
             if what not in tasks:
                 tasks[what] = bars.add_task(what, total=total)
-            bars.update(tasks[what], completed=done)
+            bars.update(tasks[what], completed=done, total=total)
 
         yield show

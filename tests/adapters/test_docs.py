@@ -41,7 +41,7 @@ def names(examples, noisy_photos, tmp_path):
 
     photos = noisy_photos(8, 4)
     settings = [f"data.{name}=16" for name in ("image_size", "resize", "store_size")]
-    settings += [f"data.root={photos}", "data.classes_per_batch=2", "num_epochs=1"]
+    settings += [f"data.root={photos}", "data.classes_per_batch=2", "num_epochs=1", "network.weights=none"]
     run = pads.train(with_settings(pads.RECIPES["folder"](), settings), tmp_path / "run")
     train, reward, _ = splits()
     labels = train.tensors[1]

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from pads.autoconfig import Facts, choose_settings
-from pads.config import AutoConfig, Config, Part
+from pads.config import CHOSEN, AutoConfig, Config, Part
 from pads.curricula import CURRICULA, build_curriculum, is_adaptive, make_curriculum
 from pads.errors import UserError
-from pads.recipes import FROM_IMAGES, RECIPES
+from pads.recipes import RECIPES
 from pads.sampling import bin_distribution
 from pads.sampling.rules import BinRule
 from pads.studies.arms import Arm, base_config, list_candidates
@@ -54,7 +54,7 @@ def test_the_dict_holds_some_that_adapt_and_some_that_do_not(monkeypatch):
 
 def test_a_run_on_own_photos_keeps_images_to_reward_it_on(part, asks):
     config = replace(RECIPES["folder"]().config, curriculum=part)
-    chosen = {choice.key: choice.value for choice in choose_settings(AutoConfig(config, FROM_IMAGES), PHOTOS)}
+    chosen = {choice.key: choice.value for choice in choose_settings(AutoConfig(config, CHOSEN), PHOTOS)}
     assert chosen["data.reward_share"] == (0.15 if asks else 0)
     assert "curriculum.name" not in chosen
 

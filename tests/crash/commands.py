@@ -13,6 +13,7 @@ from crash.trial import Command, begin, run
 from PIL import Image
 
 SETTINGS = (
+    "network.weights=none",
     "data.image_size=16",
     "data.resize=16",
     "data.store_size=16",
@@ -58,8 +59,9 @@ def make_commands(place: Path) -> dict[str, Command]:
     index = ("index", str(trained), str(photos), "--out", str(work / "index"), "--device", "cpu")
     update = ("index", str(trained), str(more), "--out", str(work / "index"), "--device", "cpu")
     restore = ("prepare", "folder", "--data", str(more), "--out", str(work / "store"), "--size", "16")
-    arms = ("--arms", "udist", "pads", "--seeds", "0", "--epochs", "1", "--commit", "abc1234")
+    arms = ("--arms", "udist", "pads", "--seeds", "0", "--commit", "abc1234", "--plain")
     study = ("study", "controls", "--recipe-base", "folder", "--data", str(photos), "--out", str(work / "study"), *arms)
+    once = ("--set", "num_epochs=1", "--set", "test_curve_every=null")  # what an epoch writes is tried in train
     commands = [
         Command("train", train, then=lambda work: go_on_training(train, work)),
         Command("resume", ("train", "--resume", str(work / "run"), *QUIET), start=half_trained(train, work, place)),
@@ -73,7 +75,7 @@ def make_commands(place: Path) -> dict[str, Command]:
             normalise=without_generation,
             probe=("search", str(work / "index"), str(more / "class-00" / "0.png")),
         ),
-        Command("study", (*study, *SET, "--plain"), normalise=without_seconds),
+        Command("study", (*study, *SET, *once), normalise=without_seconds),
         Command("export", ("export", str(trained), "--to", "safetensors", "--out", str(work / "export"))),
     ]
     change_photos(more)
@@ -82,10 +84,12 @@ def make_commands(place: Path) -> dict[str, Command]:
 
 def import_all() -> None:
     """Imports before the first fork what the commands would import each time."""
+    import matplotlib.figure  # noqa: F401
     import torch
 
     import pads.data.prepare
     import pads.publish.export
+    import pads.reports.figures
     import pads.search.search
     import pads.studies.claims
     import pads.train  # noqa: F401
@@ -131,14 +135,20 @@ def go_on_training(train: Sequence[str], work: Path) -> Sequence[str]:
 
 
 def without_generation(name: str, content: bytes) -> tuple[str, bytes]:
-    """An index counts how often it was written, a time that failed included."""
+    """An index counts how often it was written, a time that failed included; its checksum counts along."""
     pattern = r"(rows|vectors)-\d+"
     name = re.sub(pattern, r"\1-G", name)
-    return name, re.sub(pattern.encode(), rb"\1-G", content) if name.endswith("index.json") else content
+    if name.endswith("index.json"):
+        content = re.sub(pattern.encode(), rb"\1-G", content)
+        content = re.sub(rb'"sha256": "\w+"', b"", content)
+    return name, content
 
 
 def without_seconds(name: str, content: bytes) -> tuple[str, bytes]:
-    """seeds.csv tells how long a run took, unless it was resumed, and the tables drawn from it say so too."""
+    """seeds.csv tells how long a run took, unless it was resumed, and the tables drawn from it say so too.
+
+    Its rows are in the order in which the runs ended: one that failed at first comes last.
+    """
     if name.startswith("study/table."):
         return name, b""
     if not name.endswith("seeds.csv"):
@@ -147,4 +157,4 @@ def without_seconds(name: str, content: bytes) -> tuple[str, bytes]:
     with contextlib.suppress(ValueError):
         at = header.index("seconds")
         rows = [[*row[:at], "", *row[at + 1 :]] for row in rows]
-    return name, "\n".join(",".join(row) for row in [header, *rows]).encode()
+    return name, "\n".join(",".join(row) for row in [header, *sorted(rows)]).encode()

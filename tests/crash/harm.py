@@ -59,12 +59,12 @@ class Machine:
             for at in points(self.logs[name], fault):
                 yield Trial(name, fault, (at,), seed=at)
 
-    def chains(self, name: str, seed: int) -> Iterator[Trial]:
+    def chains(self, name: str, seed: int, faults: tuple[str, ...] = ENDS) -> Iterator[Trial]:
         """Without end: a command that is killed a few times in a row, each time further on or not."""
         self.know(name)
-        chance = random.Random(seed)
+        chance = random.Random(f"{seed} {name}")
         while True:
-            fault = chance.choice(ENDS)
+            fault = chance.choice(faults)
             at = tuple(chance.randrange(len(self.logs[name])) for _ in range(chance.randint(2, 5)))
             yield Trial(name, fault, at, chance.randrange(2**31))
 

@@ -164,7 +164,14 @@ def test_a_run_of_a_control_can_be_repeated_too(finished_run, source):
 
 
 def test_a_trained_run_is_replayed_by_another_that_is_stopped_and_resumed_on_its_way(noisy_photos, tmp_path):
-    sizes = ["data.image_size=16", "data.resize=18", "data.store_size=20", "network.embedding_dim=8", "device=cpu"]
+    sizes = [
+        "network.weights=none",
+        "data.image_size=16",
+        "data.resize=18",
+        "data.store_size=20",
+        "network.embedding_dim=8",
+        "device=cpu",
+    ]
     batches = ["data.classes_per_batch=2", "data.samples_per_class=2", "adapt_every=1", "data.selection_share=0"]
     batches.append("data.reward_share=0.15")
     settings = [f"data.root={noisy_photos(6, 5)}", "num_epochs=4", *sizes, *batches]

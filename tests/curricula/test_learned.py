@@ -230,7 +230,14 @@ def photos(noisy_photos):
 
 def tiny(photos, *settings):
     """Two epochs that adapt after every step: seconds."""
-    sizes = ["data.image_size=16", "data.resize=18", "data.store_size=20", "network.embedding_dim=8", "device=cpu"]
+    sizes = [
+        "network.weights=none",
+        "data.image_size=16",
+        "data.resize=18",
+        "data.store_size=20",
+        "network.embedding_dim=8",
+        "device=cpu",
+    ]
     batches = ["data.classes_per_batch=2", "data.samples_per_class=2", "num_epochs=2", "adapt_every=1"]
     batches += ["data.selection_share=0.1", "data.reward_share=0.15"]
     config = with_settings(RECIPES["folder-pads"](), [f"data.root={photos}", *sizes, *batches, *settings])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -52,11 +51,15 @@ def test_annotated_files_that_are_missing_are_noted(annotated: Path) -> None:
     assert benchmark.notes[0].startswith("1 image is missing in this copy of CARS196")
 
 
-def test_without_scipy_the_annotations_are_answered_with_what_to_install(
-    annotated: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "scipy.io", None)
-    with pytest.raises(UserError, match="pip install scipy"):
+def test_spoilt_annotations_are_refused_in_a_sentence(annotated: Path) -> None:
+    file = annotated / "cars_annos.mat"
+    whole = file.read_bytes()
+    for content in (b"", whole[:300], whole.replace(b"car_ims/000004", b"car_ims\0000004"), whole[:128] + b"\xff" * 99):
+        file.write_bytes(content)
+        with pytest.raises(UserError, match=r"is not as published|is missing|cars_annos"):
+            read(annotated, PUBLISHED)
+    savemat(file, {"annotations": np.zeros(3), "class_names": np.array([*OFFICIAL, "none"], dtype=object)[None]})
+    with pytest.raises(UserError, match="is not as published: download it again"):
         read(annotated, SMALL)
 
 

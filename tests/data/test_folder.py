@@ -189,8 +189,10 @@ def test_folders_within_class_folders_are_noted(tmp_path: Path, save_image: Save
         fill(save_image, "xy", below=f"{kind}/")
     (note,) = [note for note in folder(tmp_path).notes if "depth=2" in note]
     assert "a/x, a/y" in note
+    assert note.startswith("All images lie in folders within")
     save_image("a/direct.png")
-    assert not any("depth=2" in note for note in folder(tmp_path).notes)
+    (note,) = [note for note in folder(tmp_path).notes if "depth=2" in note]
+    assert note.startswith("16 images lie in folders within the class folders, such as a/x, a/y")
 
 
 def test_one_folder_that_holds_the_classes_is_pointed_at(tmp_path: Path, save_image: Save) -> None:

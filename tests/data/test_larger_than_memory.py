@@ -27,7 +27,7 @@ from pads.train import epoch_batches
 
 torch.set_num_threads(1)
 root, more = sys.argv[1], int(sys.argv[2])
-data = Data("folder", root=root, image_size=8, resize=8, store_size=128, store_ratio=1.0, skip_bad_images=True)
+data = Data("folder", root=root, image_size=8, resize=8, store_size=128, store_ratio=1.0)
 config = Config(data=data, network=Network("small"))
 with open("/proc/self/status") as file:
     status = file.read().split()

@@ -14,17 +14,16 @@ from PIL import Image
 from pads.config import Data
 from pads.data import manifest as module
 from pads.data.benchmark import Benchmark, QueryGallery, image_list
+from pads.data.look import SAMPLE, sample_file
 from pads.data.manifest import (
     FILES,
-    SAMPLE,
-    STORE,
+    OF_STORE,
     find_changes,
     format_manifest,
     list_data,
     pick_unchanged,
     read_changed,
     read_manifest,
-    sample_file,
     write_manifest,
 )
 from pads.data.prepare import prepare, read_data
@@ -188,7 +187,7 @@ def test_a_prepared_store_is_known_by_its_checksums_and_reads_no_image(photos, m
     with monkeypatch.context() as patched:
         patched.setattr(module, "sample_file", refuse)
         store = listing(photos)
-    assert store.source.startswith(STORE)
+    assert store.source.startswith(OF_STORE)
     shutil.rmtree(next(photos.glob(".pads-*")))
     assert not find_changes(store, listing(photos, before=store))  # and one that lost it
     Image.new("RGB", (20, 20)).save(photos / "a/0.png")

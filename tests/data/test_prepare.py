@@ -15,10 +15,10 @@ import torch
 from PIL import Image
 
 from pads.config import Config, Data, Network
-from pads.data.benchmark import Benchmark, ImageList, QueryGallery
+from pads.data.benchmark import Benchmark, ImageList, QueryGallery, drop_files, split_lists
 from pads.data.folder import folder
-from pads.data.loading import load_views
-from pads.data.prepare import PIXELS, Prepared, open_prepared, prepare, read_data, split_lists, usual_place
+from pads.data.loading import load_images, load_views
+from pads.data.prepare import PIXELS, Prepared, open_prepared, prepare, read_data, usual_place
 from pads.data.preprocessing import Preprocessing
 from pads.data.roles import View
 from pads.data.store import load_store, place_store
@@ -312,24 +312,25 @@ def test_bad_images_are_refused_or_left_out_as_without_a_store(root: Path) -> No
     assert bad is not None
     bad.write_text("no picture")
     with pytest.raises(UserError, match=r"1 of 300 images cannot be used: .*not an image"):
-        prepared_images(root)
+        prepared_images(root, strict=True)
     assert read_data(data(root))[1] is None
-    prepared = prepared_images(root, skip_bad_images=True)
-    test = split_lists(prepared.benchmark)["test"]
-    with pytest.raises(UserError, match="--skip-bad-images"):
-        prepared.store(test)
-    store = prepared.store(test, skip_bad_images=True)
-    expected = load_store(split_lists(folder(root))["test"], SIZE, Data.store_ratio, skip_bad_images=True)
-    assert len(store) == len(expected) == len(test) - 1
-    for where in ("memory", "disk"):
-        placed = place_store(store, "cpu", where)[0]
-        assert torch.equal(placed.take(torch.arange(len(store)))[0], expected.pixels)
-    assert torch.equal(next(store.to("cpu").batches([torch.tensor([3])]))[0], expected.pixels[3:4])
-    assert torch.equal(store.gather(store.rows(torch.tensor([3]))), expected.pixels[3:4])
-    assert torch.equal(store.sizes_N2, expected.sizes_N2)
-    assert store.kept.tolist() == expected.kept.tolist()
-    assert store.bad_images == expected.bad_images
-    assert store.images.paths == expected.images.paths
+    prepared = prepared_images(root)
+    with pytest.raises(UserError, match="without --strict"):
+        load_images(data(root, strict=True), torch.device("cpu"), lambda *event: None)
+    listed = folder(root)
+    used = drop_files(listed, {bad: "no picture"})
+    for split, images in split_lists(prepared.benchmark).items():
+        expected = load_store(split_lists(used)[split], SIZE, Data.store_ratio)
+        store = prepared.store(images)
+        assert store.images.paths == expected.images.paths and bad not in store.images.paths
+        assert store.labels_N.tolist() == expected.labels_N.tolist()
+        assert torch.equal(store.sizes_N2, expected.sizes_N2)
+        for where in ("memory", "disk"):
+            placed = place_store(store, "cpu", where)[0]
+            assert torch.equal(placed.take(torch.arange(len(store)))[0], expected.pixels)
+        assert torch.equal(next(store.to("cpu").batches([torch.tensor([3])]))[0], expected.pixels[3:4])
+        assert torch.equal(store.gather(store.rows(torch.tensor([3]))), expected.pixels[3:4])
+    assert [each.path for each in prepared.benchmark.left_out] == [bad]
 
 
 def test_a_place_that_cannot_be_written_is_answered(root: Path, tmp_path: Path) -> None:

@@ -192,10 +192,10 @@ def spoil(save_image: Save, tmp_path: Path) -> ImageList:
 
 def test_broken_images_are_counted_and_named_with_their_reasons(save_image: Save, tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
-        load_store(spoil(save_image, tmp_path), 8)
+        load_store(spoil(save_image, tmp_path), 8, strict=True)
     message = str(error.value)
     assert "4 of 7 images cannot be used" in message
-    assert "--skip-bad-images" in message
+    assert "without --strict" in message and "`pads check` lists all" in message
     assert "truncated.jpg (image file is truncated" in message
     assert "words.png (not an image" in message
     assert "empty.png (not an image" in message
@@ -206,19 +206,19 @@ def test_only_five_broken_images_are_named(tmp_path: Path) -> None:
     for number in range(8):
         (tmp_path / f"{number}.png").touch()
     with pytest.raises(UserError, match=r"8 of 8 images .*4.png \(.*\) and 3 more; mend") as error:
-        load_store(listing([tmp_path / f"{number}.png" for number in range(8)]), 8)
+        load_store(listing([tmp_path / f"{number}.png" for number in range(8)]), 8, strict=True)
     assert "5.png" not in str(error.value)
 
 
-def test_broken_images_can_be_skipped(save_image: Save, tmp_path: Path) -> None:
+def test_broken_images_are_left_out_unless_that_is_refused(save_image: Save, tmp_path: Path) -> None:
     images = spoil(save_image, tmp_path)
-    store = load_store(images, 8, skip_bad_images=True)
+    store = load_store(images, 8)
     assert store.kept.tolist() == [0, 3, 5]
     assert store.labels_N.tolist() == [0, 1, 2]
     assert store.images.class_names == ("class 0", "class 2", "class 3")
     assert [path.name for path in store.images.paths] == ["good0.png", "good1.png", "good2.png"]
     assert store.sizes_N2[:, 0].tolist() == [20, 21, 22]
-    assert [Path(bad.split(" (")[0]).name for bad in store.bad_images] == [
+    assert [bad.path.name for bad in store.bad_images] == [
         "truncated.jpg", "words.png", "empty.png", "gone.png",
     ]  # fmt: skip
     for index, path in enumerate(store.images.paths):
@@ -228,15 +228,15 @@ def test_broken_images_can_be_skipped(save_image: Save, tmp_path: Path) -> None:
 def test_skipping_everything_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.png").touch()
     with pytest.raises(UserError, match="none is left"):
-        load_store(listing([tmp_path / "a.png"]), 8, skip_bad_images=True)
+        load_store(listing([tmp_path / "a.png"]), 8)
 
 
 def test_decompression_bombs_are_bad_images(save_image: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     small, bomb = save_image("small.png", 4, 4), save_image("bomb.png", 30, 30)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
-    store = load_store(listing([small, bomb]), 8, skip_bad_images=True)
+    store = load_store(listing([small, bomb]), 8)
     assert store.kept.tolist() == [0]
-    assert "decompression bomb" in store.bad_images[0]
+    assert "decompression bomb" in store.bad_images[0].reason
 
 
 def test_a_store_moves_to_a_device_as_a_whole(save_image: Save) -> None:

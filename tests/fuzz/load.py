@@ -20,6 +20,10 @@ from crash.commands import QUIET, SET, draw_photos
 from fuzz.mutations import mutate
 
 HALF = b"GET /api/about HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
+UPLOAD = (
+    b"POST /api/embed HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+    b"Content-Length: 100000\r\n\r\n--b"
+)
 HALF_OPEN = 1100
 """Connections that send half a request."""
 HOSTILE_IMAGES = 20
@@ -118,13 +122,13 @@ class Clients:
     # -- not so --------------------------------------------------------------------------------------------------------
 
     def be_slow(self) -> None:
-        """Half a request on many connections, a letter of it now and then; and an upload that does not end."""
+        """Half a request on many connections, on every twentieth half an upload, and a letter of it now and then."""
         held: list[socket.socket] = []
         while not self.over.is_set():
             while len(held) < HALF_OPEN and not self.over.is_set():
                 self.sent += 1
                 try:
-                    held.append(self.connect(HALF))
+                    held.append(self.connect(HALF if len(held) % 20 else UPLOAD))
                 except OSError:
                     break
             for connection in list(held):

@@ -155,6 +155,7 @@ def make_kinds(place: Path) -> dict[str, Kind]:
         checkpoint_kind(place, run),
         state_kind(place, run),
         index_kind(place, run, photos),
+        codes_kind(place, run, photos),
         pending_kind(place, run),
         weights_kind(place),
         model_kind(place, run),
@@ -264,6 +265,8 @@ def lists_kind(place: Path) -> Kind:
     for name, text in lists.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
+    annotations = "cars196/cars_annos.mat"
+    save_annotations(folder / annotations)
 
     def read(path: Path) -> None:
         pads.DATASETS[path.parent.name](root=path.parent)
@@ -271,16 +274,27 @@ def lists_kind(place: Path) -> Kind:
     long = lists["sop/Ebay_train.txt"].replace("bike_final/2", "x" * 5000).encode()
     numbers = lists["sop/Ebay_train.txt"].replace(" 2 1", " \u00b2 1").encode()
     examples = (
-        *((name, b"\xff\xfe\0") for name in lists),
+        *((name, b"\xff\xfe\0") for name in (*lists, annotations)),
+        (annotations, bytes(124) + b"\0\1IM" + b"\x0e\0\0\0\xff\xff\xff\xff"),
         ("sop/Ebay_train.txt", numbers),
         ("sop/Ebay_train.txt", long),
     )
-    return Kind("lists", folder, tuple(lists), mutate_words, read, examples)
+    return Kind("lists", folder, (*lists, annotations), mutate_words, read, examples)
+
+
+def save_annotations(path: Path) -> None:
+    """The annotations of CARS196, for four images."""
+    from scipy.io import savemat
+
+    rows = [(f"car_ims/{number:06}.jpg", number % 2 + 1) for number in range(1, 5)]
+    annotations = np.array(rows, dtype=[("relative_im_path", "O"), ("class", "O")])
+    path.parent.mkdir()
+    savemat(path, {"annotations": annotations[None], "class_names": np.array(["a car", "another"], dtype=object)[None]})
 
 
 def mutate_words(content: bytes, chance: random.Random, others: Sequence[bytes]) -> bytes:
-    """Words of a list as cells of a table."""
-    if chance.random() < 0.5:
+    """Words of a list as cells of a table; bytes of what is no text."""
+    if chance.random() < 0.5 or content.startswith(b"MATLAB"):
         return mutate(content, chance, others)
     return mutate_table(content.replace(b" ", b","), chance).replace(b",", b" ")
 
@@ -465,6 +479,7 @@ def index_kind(place: Path, run: Path, photos: Path) -> Kind:
     folder = place / "index"
     pads.build_index(run, photos, folder, device="cpu")
     manifest = json.loads((folder / "index.json").read_text())
+    manifest.pop("sha256")
     manifest.pop("checksums", None)  # as of a version that had none: else nothing would come further than these
     (folder / "index.json").write_text(json.dumps(manifest))
     model, rows, vectors = (manifest["files"][kind] for kind in ("model", "rows", "vectors"))
@@ -482,6 +497,38 @@ def index_kind(place: Path, run: Path, photos: Path) -> Kind:
 
     examples = tuple((name, content) for name in spoil for content in (b"", b"null", b"[]", b"{}", DEEP.encode()))
     return Kind("index", folder, ("index.json", "index.json", rows, vectors, model), mutate_by_name, read, examples)
+
+
+def codes_kind(place: Path, run: Path, photos: Path) -> Kind:
+    """What faiss searches in a large index, with another content and the right checksum: what a stranger could make."""
+    from pads.runs.checkpoint import load_state, save_state
+
+    folder, scratch = place / "coded", place / "scratch-codes.safetensors"
+    with mock.patch("pads.search.engines.EXACT_UP_TO", 20):
+        index = pads.build_index(run, photos, folder, device="cpu")
+    manifest = json.loads((folder / "index.json").read_text())
+    manifest.pop("sha256")
+    manifest.pop("checksums")
+    (folder / "index.json").write_text(json.dumps(manifest))
+    name = manifest["files"]["codes"]
+    whole = load_state(folder / name)
+
+    def mutate_codes(content: bytes, chance: random.Random, others: Sequence[bytes]) -> bytes:
+        if chance.random() < 0.3:
+            return mutate_safetensors(content, chance, others)
+        state = swap_state(whole, chance)
+        part = chance.choice(list(state))
+        if chance.random() < 0.5 and isinstance(state[part], torch.Tensor) and state[part].numel():
+            state[part] = state[part].clone()
+            values = (-1, 0, 1, 7, 127, 10**9) if state[part].dtype == torch.int32 else (0, 1, 15, 255)
+            state[part].reshape(-1)[chance.randrange(state[part].numel())] = chance.choice(values)
+        save_state(scratch, state)
+        return scratch.read_bytes()
+
+    def read(path: Path) -> None:
+        pads.Index.open(folder).search(index.vectors_ND[:3], 3)
+
+    return Kind("codes", folder, (name,), mutate_codes, read, ((name, b""), (name, b"IwPf" + bytes(100))))
 
 
 def pending_kind(place: Path, run: Path) -> Kind:

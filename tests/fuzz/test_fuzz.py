@@ -21,6 +21,7 @@ NAMES = (
         "checkpoint",
         "state",
         "index",
+        "codes",
         "pending",
         "weights",
         "model",

@@ -32,7 +32,7 @@ pytestmark = [
 ]
 
 SETTINGS = [
-    "data.image_size=32",
+    "network.weights=none", "data.image_size=32",
     "data.resize=36",
     "data.store_size=40",
     "data.classes_per_batch=6",
@@ -96,6 +96,7 @@ def test_a_folded_network_rounds_no_more_than_the_plain_one(name) -> None:
         (),
         ("loss.options.rise=0.6", "loss.options.pace=0.5"),
         ("network.backbone=efficientnet-lite0",),
+        ("network.head=whitening",),
     ],
 )
 def test_a_captured_and_compiled_step_trains_as_the_plain_one(photos, tmp_path, settings) -> None:

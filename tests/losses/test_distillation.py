@@ -25,6 +25,7 @@ from pads.train import resume, train
 
 DIMS = (6, 10)
 SETTINGS = [
+    "network.weights=none",
     "data.image_size=16",
     "data.resize=18",
     "data.store_size=18",

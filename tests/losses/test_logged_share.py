@@ -14,6 +14,7 @@ from pads.sampling.rules import Random
 from pads.train import train
 
 SETTINGS = [
+    "network.weights=none",
     "data.image_size=16",
     "data.resize=18",
     "data.store_size=18",

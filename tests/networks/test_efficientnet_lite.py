@@ -16,7 +16,7 @@ from pads.config import Config, Data, Network, drop_auto, with_settings
 from pads.data.preprocessing import Preprocessing
 from pads.errors import UserError
 from pads.networks import build_backbone, find_weights, load_weights
-from pads.networks.efficientnet_lite import MEAN, STD, EfficientNetLite0
+from pads.networks.efficientnet_lite import EfficientNetLite0
 from pads.recipes import RECIPES
 
 NAME = "efficientnet-lite0"
@@ -117,7 +117,7 @@ def test_the_published_weights_load_wholly_and_give_their_features():
 
 
 def test_a_config_starts_from_them():
-    config = Config(network=Network(NAME, weights="imagenet", mean=MEAN, std=STD))
+    config = Config(network=Network(NAME, weights="imagenet", mean=EfficientNetLite0.mean, std=EfficientNetLite0.std))
     check(config)
     network = start_network(config)
     published = torch.load(find_weights("imagenet", NAME), weights_only=True)
@@ -152,5 +152,5 @@ def test_an_input_that_is_set_with_the_network_stays():
     assert config.auto == {"network.std"}
     config = apply_choices(config, choose_model_input(config))
     assert isinstance(config, Config)
-    assert (config.network.mean, config.network.std) == ((0.5, 0.5, 0.5), STD)
+    assert (config.network.mean, config.network.std) == ((0.5, 0.5, 0.5), EfficientNetLite0.std)
     assert config.data == recipe.data

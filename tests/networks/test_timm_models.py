@@ -195,9 +195,15 @@ def test_a_resize_that_is_too_small_for_the_model_is_refused():
         told(with_settings(pads.RECIPES["emoji-udist"](), own))
 
 
-def test_a_recipe_with_another_backbone_keeps_its_own_input_and_reads_no_data():
-    config = with_settings(pads.RECIPES["cub200-margin-udist"](), ["network.backbone=resnet18"])
-    assert told(config) == (config, {})
+def test_a_recipe_with_another_backbone_of_ours_takes_its_mean_and_reads_no_data():
+    recipe = pads.RECIPES["cub200-margin-udist"]()
+    resolved, notes = told(with_settings(recipe, ["network.backbone=resnet18"]))
+    assert resolved == replace(recipe, network=replace(recipe.network, backbone="resnet18"))
+    assert [key for key, _, _ in notes["chosen"][0]["choices"]] == ["network.mean", "network.std"]
+    inception, _ = told(with_settings(recipe, ["network.backbone=inception-bn"]))
+    assert inception.network.std == (1 / 255,) * 3
+    assert inception.data == recipe.data
+    assert with_settings(recipe, ["network.backbone=resnet50"]) == recipe
 
 
 # -- weights -----------------------------------------------------------------------------------------------------------

@@ -232,7 +232,13 @@ class NotThere:
 @pytest.fixture(scope="module")
 def config(noisy_photos):
     settings = ["recipe=folder", f"data.root={noisy_photos(10, 5, sizes=[(16, 16)])}"]
-    settings += ["data.image_size=16", "data.resize=16", "data.store_size=16", "data.classes_per_batch=4"]
+    settings += [
+        "network.weights=none",
+        "data.image_size=16",
+        "data.resize=16",
+        "data.store_size=16",
+        "data.classes_per_batch=4",
+    ]
     settings += ["data.samples_per_class=2", "data.reward_share=0.2"]
     settings += ["num_epochs=4", "adapt_every=2", "log_every=1", "threads=1"]
     config = with_settings(RECIPES["folder"](), settings)

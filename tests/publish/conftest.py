@@ -11,6 +11,7 @@ from pads.config import with_settings
 from pads.recipes import RECIPES
 
 SETTINGS = [
+    "network.weights=none",
     "data.image_size=16",
     "data.resize=18",
     "data.store_size=20",

@@ -1,6 +1,7 @@
 """What is exported computes what the original does, carries all that it needs, and says what it is."""
 
 import hashlib
+import importlib.util
 import json
 import os
 import re
@@ -145,16 +146,116 @@ def test_the_weights_can_be_loaded_by_pads(export, model, pictures):
 @pytest.mark.parametrize("page", ["card", "docs"])
 def test_the_snippet_runs_the_onnx_file_without_pads_or_torch(export, model, pictures, page):
     text = (export / "README.md" if page == "card" else DOCS).read_text()
-    code = "\n".join([block for block in code_blocks(text) if "ImageOps" in block or "onnxruntime" in block][:2])
-    code = (
-        code.replace('["a.jpg", "b.jpg"]', '["a.jpg", "b.jpg", "c.png", "d.png"]')
-        .replace("427", "27")
-        .replace("320", "20")
-    )
-    code = code.replace('"model.onnx"', repr(str(export / "model.onnx"))).replace('"runs/photos/export/', '"')
+    code = "\n".join(block for block in code_blocks(text) if "preprocess" in block or "onnxruntime" in block)
+    names = [str(path) for path in sorted(pictures.iterdir())]
+    code = code.replace('["a.jpg", "b.jpg"]', repr(names))
     code += "\nimport sys, json; assert not {'pads', 'torch'} & set(sys.modules)\nprint(json.dumps(vectors.tolist()))"
-    vectors = json.loads(in_a_fresh_process(code, pictures))
-    np.testing.assert_allclose(vectors, model.embed(sorted(pictures.iterdir())).numpy(), atol=TOLERANCE)
+    vectors = json.loads(in_a_fresh_process(code, export))
+    np.testing.assert_allclose(vectors, model.embed(names).numpy(), atol=TOLERANCE)
+
+
+# -- files of every kind -----------------------------------------------------------------------------------------------
+
+
+def draw(width, height):
+    """A picture with broad patches and fine grain, in which every channel differs."""
+    rng = np.random.default_rng(width + height)
+    patches = Image.fromarray(rng.integers(0, 256, (5, 5, 3), dtype=np.uint8)).resize((width, height))
+    return Image.fromarray(np.asarray(patches) // 2 + rng.integers(0, 128, (height, width, 3), dtype=np.uint8))
+
+
+def turned(orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return {"exif": exif}
+
+
+def make_deep(width, height):
+    """16 bits of grey, of which 8 would keep the upper ones."""
+    rng = np.random.default_rng(0)
+    return Image.fromarray(rng.integers(0, 65536, (height, width)).astype(np.uint16))
+
+
+FILES = {
+    "plain.jpg": lambda: (draw(60, 45), {}),
+    "upright.jpg": lambda: (draw(45, 60), {}),
+    "panorama.jpg": lambda: (draw(300, 40), {}),
+    "tiny.png": lambda: (draw(1, 5), {}),
+    "square.bmp": lambda: (draw(33, 33), {}),
+    "large.jpg": lambda: (draw(900, 700), {}),  # many times what is kept, so that it is decoded smaller
+    "large-progressive.jpg": lambda: (draw(700, 900), {"progressive": True}),
+    "large-turned.jpg": lambda: (draw(901, 703), turned(6)),
+    **{f"turned-{number}.jpg": (lambda number=number: (draw(60, 41), turned(number))) for number in range(1, 10)},
+    "turned.png": lambda: (draw(60, 41), turned(8)),
+    "turned.tif": lambda: (draw(60, 41), turned(6)),
+    "turned.webp": lambda: (draw(60, 41), {"lossless": True, **turned(3)}),
+    "grey.jpg": lambda: (draw(60, 45).convert("L"), {}),
+    "cmyk.jpg": lambda: (draw(60, 45).convert("CMYK"), {}),
+    "cmyk.tif": lambda: (draw(60, 45).convert("CMYK"), {}),
+    "deep.png": lambda: (make_deep(60, 45), {}),
+    "deep.tif": lambda: (make_deep(45, 60), {}),
+    "deep-turned.png": lambda: (make_deep(60, 45), turned(6)),
+    "black-and-white.png": lambda: (draw(60, 45).convert("1"), {}),
+    "palette.png": lambda: (draw(60, 45).quantize(16), {}),
+    "palette-clear.png": lambda: (draw(60, 45).quantize(16), {"transparency": 3}),
+    "palette-faint.png": lambda: (draw(60, 45).quantize(16), {"transparency": bytes(range(0, 256, 16))}),
+    "one-colour-clear.png": lambda: (draw(60, 45).quantize(4).convert("RGB"), {"transparency": (0, 0, 0)}),
+    "alpha.png": lambda: (add_alpha(draw(60, 45)), {}),
+    "alpha.webp": lambda: (add_alpha(draw(60, 45)), {"lossless": True}),
+    "grey-alpha.png": lambda: (add_alpha(draw(60, 45)).convert("LA"), {}),
+    "animated.gif": lambda: (draw(60, 45).quantize(8), {"save_all": True, "append_images": [draw(60, 45).quantize(4)]}),
+}
+
+
+def add_alpha(image):
+    ramp = np.linspace(0, 255, image.width, dtype=np.uint8)
+    image.putalpha(Image.fromarray(np.tile(ramp, (image.height, 1))))
+    return image
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    for name, make in FILES.items():
+        image, options = make()
+        image.save(folder / name, **options)
+    return [folder / name for name in FILES]
+
+
+@pytest.fixture(scope="module")
+def preprocess(export):
+    spec = importlib.util.spec_from_file_location("preprocess", export / "preprocess.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_of_every_kind_are_read_to_the_bytes_that_pads_reads(preprocess, model, files, name):
+    file = next(path for path in files if path.name == name)
+    (pixels,), (size,) = preprocess.read([file])
+    expected, expected_size = model.read(file)
+    assert tuple(size.tolist()) == expected_size
+    assert np.array_equal(pixels, expected.transpose(1, 2, 0))
+
+
+def test_huge_pictures_are_shrunk_as_pads_does_it(preprocess, model, tmp_path, monkeypatch):
+    monkeypatch.setattr("pads.data.store.LARGE", 10_000)
+    code = Path(preprocess.__file__).read_text().replace("64_000_000", "10_000")
+    names: dict = {}
+    exec(code, names)
+    for orientation in (1, 3, 6):
+        draw(203, 301).save(tmp_path / "huge.png", **turned(orientation))
+        (pixels,), (size,) = names["read"]([tmp_path / "huge.png"])
+        expected, expected_size = model.read(tmp_path / "huge.png")
+        assert (tuple(size.tolist()), pixels.tolist()) == (expected_size, expected.transpose(1, 2, 0).tolist())
+
+
+def test_the_graph_gives_the_vectors_of_pads_on_files_of_every_kind(preprocess, export, model, files):
+    session = onnxruntime.InferenceSession(export / "model.onnx", providers=["CPUExecutionProvider"])
+    pixels, sizes = preprocess.read(files)
+    vectors = session.run(None, {"pixels": pixels, "sizes": sizes})[0]
+    np.testing.assert_allclose(vectors, model.embed(files).numpy(), atol=TOLERANCE)
 
 
 def test_every_snippet_of_the_card_runs(export, pictures):

@@ -25,6 +25,7 @@ NO_TEXT = os.fsdecode(b"caf\xe9")
 """Nor need it be text."""
 TEST_CLASSES = (EVIL, "a & b $x_1$", NO_TEXT, "plain", "zebra")
 SETTINGS = [
+    "network.weights=none",
     "data.image_size=16",
     "data.resize=16",
     "data.store_size=16",

@@ -264,7 +264,7 @@ def train(capsys, photos, run, *more):
 def test_a_training_ends_with_its_report(capsys, photos, tmp_path, no_pictures):
     code, out, err = train(capsys, photos, tmp_path / "run", "--no-index")
     assert (code, err) == (0, "")
-    assert out.endswith(f"Drawn in {tmp_path / 'run' / 'report.html'}\n")
+    assert out.endswith(f"Next: open {tmp_path / 'run' / 'report.html'}\n")
     (tmp_path / "run" / "metrics.json").unlink()
     (tmp_path / "run" / "report.html").unlink()
     code, out, _ = answer(capsys, "train", "--resume", tmp_path / "run", "--no-index")
@@ -274,7 +274,7 @@ def test_a_training_ends_with_its_report(capsys, photos, tmp_path, no_pictures):
 def test_a_report_that_is_not_wanted_is_not_drawn(capsys, photos, tmp_path):
     code, out, _ = train(capsys, photos, tmp_path / "run", "--no-report", "--no-index")
     assert code == 0
-    assert "Drawn" not in out
+    assert "Next:" not in out
     assert not (tmp_path / "run" / "report").exists()
 
 

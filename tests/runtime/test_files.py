@@ -88,7 +88,7 @@ NOT_TO_A_DISK = {
 }
 BY_THEMSELVES = {
     ("cli.py", "os.open"): "of /dev/null",
-    ("data/formats.py", "os.open"): "to read",
+    ("runtime/reading.py", "os.open"): "to read",
     ("search/search.py", "tempfile.mkstemp"): "a new file of the user's own",
     ("networks/weights.py", "torch.hub.download_url_to_file"): "into torch's cache",
     ("networks/timm_models.py", "torch.hub.download_url_to_file"): "into torch's cache",
@@ -300,6 +300,22 @@ def test_what_is_changed_in_its_place_is_refused_if_it_is_no_plain_file(tmp_path
     with pytest.raises(UserError, match=r"could not be written"):
         change(path)
     assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: files.open_to_append(path),
+        lambda path: files.overwrite(path, 0, b"bad"),
+        lambda path: files.cut(path, 1),
+    ],
+)
+def test_what_is_changed_in_its_place_is_refused_if_it_has_a_second_name(tmp_path, outside, change):
+    os.link(outside, tmp_path / "file")
+    with pytest.raises(UserError, match="has a second name"):
+        change(tmp_path / "file")
+    files.write_atomically(tmp_path / "file", "new")  # which takes the name, and leaves the file
+    files.hold_lock(tmp_path / "file", "another").close()
 
 
 def test_a_lock_is_not_emptied_and_holds(tmp_path):

@@ -1,6 +1,7 @@
 """Precision is of the neighbours that are accepted, at the size of the index; where it cannot be had, nobody claims it."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ import torch
 
 from pads.data.loading import load_selection, load_views
 from pads.errors import UserError
-from pads.search.calibration import Calibration, calibrate, curve
+from pads.search.calibration import Calibration, calibrate, calibrate_by_labels, curve
+from pads.search.index import Marks
 from pads.train import nobody
 
 
@@ -54,6 +56,80 @@ def test_the_threshold_has_the_precision_and_no_larger_one_does(precision, num_i
     assert precision_at(calibration.distances_P[point]) >= precision
     for distance in calibration.distances_P[point + 1 :: 20]:
         assert precision_at(distance) < precision
+
+
+def counts_beyond(embeddings, labels, threshold):
+    """Of the ten nearest neighbours of each, those of other classes and of the same that are farther, by a loop."""
+    same = strangers = 0
+    distances_NN, labels = torch.cdist(embeddings.double(), embeddings.double()).tolist(), labels.tolist()
+    for i, row in enumerate(distances_NN):
+        nearest = sorted((distance, j) for j, distance in enumerate(row) if j != i)[:10]
+        for distance, j in nearest:
+            if distance > threshold:
+                same, strangers = same + (labels[i] == labels[j]), strangers + (labels[i] != labels[j])
+    return strangers, same
+
+
+def test_every_point_of_the_curve_from_afar_is_what_a_loop_counts():
+    embeddings, labels = blobs()
+    calibration = calibrate(embeddings, labels)
+    assert sorted(calibration.far_distances_P, reverse=True) == list(calibration.far_distances_P)
+    for at in range(0, len(calibration.far_distances_P), 25):
+        expected = counts_beyond(embeddings, labels, calibration.far_distances_P[at])
+        assert (calibration.far_strangers_P[at], calibration.far_same_P[at]) == expected
+
+
+@pytest.mark.parametrize("precision", [0.6, 0.8, 0.95])
+@pytest.mark.parametrize("num_indexed", [60, 96, 300])
+def test_the_distance_for_others_has_the_precision_and_no_smaller_one_does(precision, num_indexed):
+    embeddings, labels = blobs(spread=0.15)
+    calibration = calibrate(embeddings, labels)
+    point = calibration.far_point(precision, num_indexed)
+    factor = min(1, num_indexed / 96)
+
+    def precision_at(threshold):
+        strangers, same = counts_beyond(embeddings, labels, threshold)
+        return factor * strangers / (factor * strangers + same + 1)
+
+    assert precision_at(calibration.far_distances_P[point]) >= precision
+    for distance in calibration.far_distances_P[point + 1 :: 20]:
+        assert precision_at(distance) < precision
+
+
+def test_others_are_called_so_only_where_that_can_be_promised():
+    tight = calibrate(*blobs(spread=0.02))
+    assert tight.far_point(0.95, 96) is not None
+    mixed = calibrate(*blobs(num_classes=2, per_class=8, spread=3.0))
+    assert mixed.far_point(0.95, 16) is None
+    assert Calibration(10, 2, (0.5,), (3,), (1,)).far_point(0.95, 10) is None  # of an index of an earlier version
+
+
+@pytest.mark.parametrize(
+    ("marks", "words"),
+    [
+        (Marks(0.5, 0.9), ["same", "unsure", "unsure", "other"]),
+        (Marks(0.5, None), ["same", "unsure", "unsure", "unsure"]),
+        (Marks(None, 0.9), ["unsure", "unsure", "unsure", "other"]),
+        (Marks(None, None), [None] * 4),
+    ],
+)
+def test_a_neighbour_is_the_same_another_or_neither(marks, words):
+    assert [marks.call(distance) for distance in (0.1, 0.5, 0.9, 1.2)] == words
+
+
+def test_images_are_calibrated_by_their_labels_and_of_many_whole_classes_are_taken(monkeypatch):
+    embeddings, labels = blobs()
+    names = [f"class {label}" for label in labels.tolist()]
+    found = calibrate_by_labels(embeddings.numpy(), names)
+    assert replace(found, on="") == replace(calibrate(embeddings, labels), on="")
+    loose = calibrate_by_labels(
+        np.concatenate([embeddings.numpy(), embeddings.numpy()[:3]]), [*names, None, None, None]
+    )
+    assert loose == found  # without a label, an image is nobody's
+    monkeypatch.setattr("pads.search.calibration.MOST_IMAGES", 30)
+    some = calibrate_by_labels(embeddings.numpy(), names)
+    assert (some.num_images, some.num_classes) == (24, 3)
+    assert isinstance(calibrate_by_labels(embeddings.numpy(), [f"{n}" for n in range(96)]), str)
 
 
 def test_a_larger_index_needs_a_smaller_distance():

@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -44,7 +45,7 @@ def test_search_prints_ranked_paths_with_distances(capsys, index, query):
     for rank, (distance, row) in enumerate(zip(distances[0], rows[0], strict=True)):
         words = lines[1 + rank].split()
         assert (words[0], words[1], words[-1]) == (str(rank + 1), f"{distance:.4f}", index.paths[row])
-        assert words[2] == ("same" if distance < index.threshold(0.5) else "other")
+        assert words[2] == index.marks(0.5).call(distance)
     assert "50 %" in lines[4] and "24 images of 4 classes" in lines[4]
 
 
@@ -83,10 +84,16 @@ def test_of_many_queries_the_unreadable_are_named_and_the_others_answered(capsys
 
 
 def test_a_precision_that_cannot_be_reached_is_said(capsys, index, query, monkeypatch):
-    monkeypatch.setattr(type(index.calibration), "point", lambda *_: None)
+    precisions = type(index.calibration).precisions
+    monkeypatch.setattr(type(index.calibration), "precisions", lambda *of: np.minimum(precisions(*of), 0.874))
+    monkeypatch.setattr(type(index.calibration), "far_point", lambda *_: None)
     _, out, _ = called(capsys, "search", index.path, query, "-k", 1)
     assert out.splitlines()[1].split() == ["1", "0.0000", "class1/3.png"]
-    assert "No distance is known to have a precision of 95 %" in out and "the best" in out
+    assert out.count("No distance promises a precision of 95 % in an index of 35 images.") == 1
+    nearer = index.calibration.distances_P[index.calibration.point(0.87, 35)]
+    assert f"of the neighbours nearer than {nearer:.4f}, about 87 % are the same item (--precision 0.87)." in out
+    _, out, _ = called(capsys, "search", index.path, query, "-k", 1, "--precision", 0.87)
+    assert out.splitlines()[1].split() == ["1", "0.0000", "same", "class1/3.png"]
 
 
 # -- contact sheets ----------------------------------------------------------------------------------------------------
@@ -99,6 +106,25 @@ def test_a_contact_sheet_has_a_tile_for_the_query_and_each_neighbour(capsys, ind
         width, height = search_module.TILE + search_module.GAP, search_module.TILE + search_module.CAPTION
         assert sheet.width == 5 * width + search_module.GAP
         assert sheet.height == 2 * (height + search_module.GAP) + search_module.GAP
+
+
+def boxes_of(text, font):
+    """How many letters the font draws as the box that stands for a letter it has not."""
+    return sum(bytes(font.getmask(letter)) == bytes(font.getmask("\uffff")) for letter in text if letter != " ")
+
+
+@pytest.mark.parametrize("fonts", [search_module.FONTS, ("nowhere.ttf",)])
+def test_names_with_accents_are_drawn_without_boxes(monkeypatch, fonts):
+    monkeypatch.setattr(search_module, "FONTS", fonts)
+    search_module.find_font.cache_clear()
+    font = search_module.find_font(11)
+    for name in ("café/crème brûlée.jpg", "Žluťoučký kůň", "mug-ß-Ø.png", "猫.jpg", "cafe\u0301.jpg", "日本語"):
+        made = search_module.make_legible(name, font)
+        assert boxes_of(made, font) == 0, (name, made)
+    assert search_module.make_legible("plain name_1.jpg", font) == "plain name_1.jpg"
+    if "nowhere.ttf" not in fonts and boxes_of("é", font) == 0:
+        assert search_module.make_legible("cafe\u0301", font) == "café"
+    search_module.find_font.cache_clear()
 
 
 def test_show_opens_the_sheet_where_there_is_a_display(capsys, index, query, monkeypatch, tmp_path):

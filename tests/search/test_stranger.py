@@ -11,6 +11,7 @@ from PIL import Image
 from pads.errors import UserError
 from pads.runtime import files as written
 from pads.search.index import Index, build_index
+from pads.search.serve.maps import read_layout
 
 
 @pytest.fixture
@@ -45,6 +46,26 @@ def test_an_index_killed_while_it_writes_its_first_manifest_goes_on(run, photos,
     assert sorted(each.name for each in own.iterdir()) == sorted(
         ["index.json", "lock", *again.manifest["files"].values()]
     )
+
+
+# -- no files ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["fifo", "zero"])
+@pytest.mark.parametrize("kind", ["rows", "vectors", "model", "manifest", "map"])
+def test_what_is_no_file_is_not_read(own, kind, what):
+    manifest = json.loads((own / "index.json").read_text())
+    names = {**manifest["files"], "manifest": "index.json", "map": "map.npz"}
+    for checksums in (manifest["checksums"], {}):
+        (own / "index.json").unlink()
+        (own / "index.json").write_text(json.dumps({**manifest, "checksums": checksums, "sha256": None}))
+        (own / names[kind]).unlink(missing_ok=True)
+        os.mkfifo(own / names[kind]) if what == "fifo" else (own / names[kind]).symlink_to("/dev/zero")
+        if kind == "map":
+            assert read_layout(own / "map.npz", "x") is None
+        else:
+            with pytest.raises(UserError):
+                Index.open(own)
 
 
 # -- links -------------------------------------------------------------------------------------------------------------
@@ -120,6 +141,8 @@ def change(path, keys, value):
         del inner[last]
     else:
         inner[last] = value
+    if isinstance(content, dict):
+        content.pop("sha256", None)  # else nothing would come further than this
     path.write_text(json.dumps(content))
 
 
@@ -209,6 +232,14 @@ def test_a_flipped_bit_in_any_file_of_an_index_is_noticed(own, run, photos, kind
         Index.open(own)
     with pytest.raises(UserError, match=r"damaged .*--rebuild"):
         build_index(run, photos, own)
+
+
+def test_a_flipped_digit_in_the_manifest_is_noticed(own):
+    text = (own / "index.json").read_text()
+    at = text.index("0.", text.index("distances_P")) + 2
+    (own / "index.json").write_text(text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :])
+    with pytest.raises(UserError, match=r"index\.json is damaged .*checksum"):
+        Index.open(own)
 
 
 def test_an_index_of_an_older_version_without_checksums_is_read(own):

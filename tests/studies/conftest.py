@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 QUICK = (
+    "network.weights=none",
     "data.image_size=16",
     "data.resize=18",
     "data.store_size=18",

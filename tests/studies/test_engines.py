@@ -2,6 +2,7 @@
 
 import functools
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from pads.config import Config, Data, Part
 from pads.errors import UserError
 from pads.runs import RunFolder
-from pads.studies import Arm, Study, run_study, udist
+from pads.studies import Arm, Study, engines, run_study, udist
 from pads.studies.arms import with_fields
 from pads.studies.engines import Job, Worker, resume_config, run_in_processes
 from pads.studies.plan import Plan
@@ -124,3 +125,78 @@ def test_a_run_goes_on_as_it_was_begun_wherever_the_images_are_by_now(tmp_path):
     config = resume_config(Job("replayed", 0, asked, tmp_path / "run"))
     assert config.curriculum.options["run"] == "a"
     assert (config.data.root, config.device) == ("there", "cpu")
+
+
+# -- the images of a study ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_photos(quick, tmp_path):
+    """Photos that a test may change, and a study on them that knows nothing of an earlier one in this process."""
+    photos = shutil.copytree(quick["data"], tmp_path / "photos")
+    quick.update(data=str(photos), seeds=(0,), arms=("udist",))
+    engines._loaded.clear()
+    yield photos
+    engines._loaded.clear()
+
+
+def stop_halfway(run):
+    """Leaves a run as a killed process would."""
+    (run / "metrics.json").unlink()
+    (run.parents[1] / "seeds.csv").unlink()
+    engines._loaded.clear()
+
+
+def spoil(photos, how):
+    first = sorted(photos.glob("*/*"))[0]
+    if how == "removed":
+        first.unlink()
+    elif how == "renamed":
+        first.rename(first.with_name("another" + first.suffix))
+    else:
+        first.write_bytes(sorted(photos.glob("*/*"))[-1].read_bytes())
+
+
+@pytest.mark.parametrize("how", ["removed", "renamed", "changed"])
+def test_a_study_does_not_go_on_with_changed_images(quick, own_photos, how):
+    run = run_study("controls", **quick).plan.out / "runs" / "udist-0"
+    assert (run / "data.jsonl").exists()
+    stop_halfway(run)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    spoil(own_photos, how)
+    failures = run_study("controls", **quick).failures
+    assert how in failures["udist", 0] and "Put them back" in failures["udist", 0]
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_a_study_goes_on_with_the_same_images_elsewhere(quick, own_photos, tmp_path):
+    run = run_study("controls", **quick).plan.out / "runs" / "udist-0"
+    figures = (run / "metrics.json").read_bytes()
+    stop_halfway(run)
+    quick["data"] = str(own_photos.rename(tmp_path / "elsewhere"))
+    assert not run_study("controls", **quick).failures
+    assert (run / "metrics.json").read_bytes() == figures
+
+
+def test_a_further_seed_is_not_trained_on_other_images(quick, own_photos):
+    run_study("controls", **quick)
+    engines._loaded.clear()
+    spoil(own_photos, "removed")
+    result = run_study("controls", **{**quick, "seeds": (0, 1)})
+    assert "udist-0 began with" in result.failures["udist", 1]
+    assert not (result.plan.out / "runs" / "udist-1").exists()
+
+
+def test_a_damaged_manifest_stops_its_run(quick, own_photos):
+    run = run_study("controls", **quick).plan.out / "runs" / "udist-0"
+    stop_halfway(run)
+    (run / "data.jsonl").write_text("{}\n")
+    with pytest.raises(UserError, match=r"data\.jsonl is damaged"):
+        run_study("controls", **quick)
+    assert not (run / "metrics.json").exists()
+
+
+def test_a_run_of_a_study_knows_the_whole_path_of_its_images(quick, own_photos, monkeypatch):
+    monkeypatch.chdir(own_photos.parent)
+    run = run_study("controls", **{**quick, "data": "photos"}).plan.out / "runs" / "udist-0"
+    assert RunFolder.open(run).config.data.root == str(own_photos)

@@ -6,14 +6,13 @@ import random
 import pytest
 from scipy import special, stats
 
+from pads.metrics.student import incomplete_beta, t_quantile
 from pads.studies.statistics import (
     difference,
     estimate,
-    incomplete_beta,
     interval,
     mean_and_sd,
     paired_difference,
-    t_quantile,
 )
 
 

@@ -79,7 +79,8 @@ def test_the_list_names_every_study_and_says_where_its_costs_are_from(capsys, tm
     assert all(name in out for name in [*STUDIES, "claims"])
     assert "With 2 seeds" in out
     assert "benchmarks/h200.json" in out
-    assert "unknown" in run(capsys, "--list", "--recipe-base", "folder")[1]
+    assert "time unknown" in run(capsys, "--list", "--recipe-base", "folder")[1]
+    assert max(map(len, out.splitlines()[:-1])) <= 80  # the last line is a sentence, which a terminal wraps
 
 
 def test_the_live_display_has_a_bar_for_the_study_and_for_each_run_under_way():

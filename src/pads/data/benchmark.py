@@ -5,13 +5,19 @@ Dimensions: N images, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from pads.errors import UserError, one_line
+
+ONLY_ONE = "the only image of its class"
+"""Why an image is left out that has nothing to be found by."""
+NOT_BY_NAME = "not an image by its name"
+"""Why any other file is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +73,18 @@ class QueryGallery:
         return QueryGallery(self.images.subset(indices_N), self.is_query[indices_N], self.is_gallery[indices_N])
 
 
+class LeftOut(NamedTuple):
+    """A file that is in no split, and why."""
+
+    path: Path
+    reason: str
+    is_bad: bool = False
+    """Whether it was meant to be used, and cannot be read."""
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.reason})"
+
+
 @dataclass(frozen=True, eq=False)
 class Benchmark:
     """A data set with its roles."""
@@ -78,6 +96,31 @@ class Benchmark:
     """Images that the data set itself gives for selecting the epoch."""
     notes: tuple[str, ...] = ()
     """Sentences that a run prints: what was left out, and why."""
+    left_out: tuple[LeftOut, ...] = ()
+    """The files that these sentences speak of, as far as they are known one by one."""
+    pool: ImageList | None = None
+    """All images, where the splits were not given but drawn from them."""
+    draw_splits: Callable[[ImageList], Benchmark] | None = None
+    """Draws the splits from what is left of the pool."""
+
+
+def split_lists(benchmark: Benchmark) -> dict[str, ImageList]:
+    """Return the lists of the splits, in the order in which a store holds them."""
+    test = benchmark.test.images if isinstance(benchmark.test, QueryGallery) else benchmark.test
+    lists = {"train": benchmark.train, "test": test}
+    return lists if benchmark.selection is None else {**lists, "selection": benchmark.selection}
+
+
+def boxes_of(images: ImageList) -> list[list[float] | None]:
+    """Return the box of each image, None for none: in JSON, NaN is not a number at all."""
+    if images.boxes is None:
+        return [None] * len(images)
+    return [None if np.isnan(box).any() else box.tolist() for box in images.boxes]
+
+
+def base_of(root: Path) -> Path:
+    """Return the folder below which images are named."""
+    return root if root.is_dir() else root.parent
 
 
 def image_list(classes: Sequence[tuple[str, Sequence[Path]]]) -> ImageList:
@@ -104,6 +147,84 @@ def classes_with_two(images: ImageList, skip_small_classes: bool, where: str) ->
             "or leave these classes out with --set data.options.skip_small_classes=true."
         )
     return images.subset(~small_C[images.labels]), (f"Left out {what}.",)
+
+
+def find_left_out(before: ImageList, after: ImageList, reason: str) -> tuple[LeftOut, ...]:
+    """Find the files of one list that another no longer has."""
+    kept = set(after.paths)
+    return tuple(LeftOut(path, reason) for path in before.paths if path not in kept)
+
+
+# -- without what cannot be read ---------------------------------------------------------------------------------------
+
+
+def drop_files(benchmark: Benchmark, bad: Mapping[Path, str]) -> Benchmark:
+    """Return the data set without these files, which are listed with their reasons; drawn splits are drawn anew.
+
+    A class that loses all its images, or all but one, is named; if too few are left, that is refused.
+    """
+    if not bad:
+        return benchmark
+    benchmark = replace(
+        benchmark, left_out=(*benchmark.left_out, *(LeftOut(*each, is_bad=True) for each in bad.items()))
+    )
+    if benchmark.pool is not None and benchmark.draw_splits is not None:
+        pool, notes, single = drop_from_list(benchmark.pool, bad)
+        drawn = benchmark.draw_splits(pool)
+        return replace(drawn, notes=drawn.notes + notes, left_out=benchmark.left_out + single)
+    train, notes, single = drop_from_list(benchmark.train, bad)
+    selection = benchmark.selection
+    if selection is not None:
+        selection, more, others = drop_from_list(selection, bad)
+        notes, single = notes + more, single + others
+    test = benchmark.test
+    if isinstance(test, QueryGallery):
+        test = test.subset(~is_among(test.images, bad))
+        test = replace(test, is_query=find_answerable(test))
+    else:
+        test, more, others = drop_from_list(test, bad)
+        notes, single = notes + more, single + others
+    notes, left_out = benchmark.notes + tuple(dict.fromkeys(notes)), benchmark.left_out + single
+    return replace(benchmark, train=train, test=test, selection=selection, notes=notes, left_out=left_out)
+
+
+def drop_from_list(
+    images: ImageList, bad: Mapping[Path, str]
+) -> tuple[ImageList, tuple[str, ...], tuple[LeftOut, ...]]:
+    """Return what is left of a list, sentences on the classes that are not, and the last images of such classes."""
+    left = images.subset(~is_among(images, bad))
+    sizes_C = np.bincount(left.labels, minlength=left.num_classes)
+    if (sizes_C < 2).all():
+        raise UserError("the images that cannot be read leave no class with two images: mend or replace them.")
+    notes: tuple[str, ...] = ()
+    gone = sorted(set(images.class_names) - set(left.class_names))
+    if gone:
+        what = count(len(gone), "class", "classes")
+        notes += (f"Left out {what} of which no image can be read: {list_few(gone)}.",)
+    single_C = sizes_C == 1
+    if single_C.any():
+        names = [left.class_names[label] for label in np.flatnonzero(single_C)]
+        what = count(len(names), "class that bad images leave", "classes that bad images leave")
+        notes += (f"Left out {what} with a single image: {list_few(names)}.",)
+    kept = left.subset(~single_C[left.labels]) if single_C.any() else left
+    return kept, notes, find_left_out(left, kept, ONLY_ONE)
+
+
+def is_among(images: ImageList, bad: Mapping[Path, str]) -> np.ndarray:
+    return np.array([path in bad for path in images.paths], dtype=bool)
+
+
+def find_answerable(test: QueryGallery) -> np.ndarray:
+    """Find the queries that bad images have left something to find: another image of the class in the gallery."""
+    labels_N = test.images.labels
+    in_gallery_C = np.bincount(labels_N, weights=test.is_gallery)
+    is_query = test.is_query & (in_gallery_C[labels_N] > test.is_gallery)
+    if not is_query.any():
+        raise UserError("the test images that cannot be read leave no query with an answer: mend or replace them.")
+    return is_query
+
+
+# -- in words ----------------------------------------------------------------------------------------------------------
 
 
 def overlap_notes(train: ImageList, test: ImageList | QueryGallery, selection: ImageList | None) -> tuple[str, ...]:

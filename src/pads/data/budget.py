@@ -15,7 +15,7 @@ LARGE = 64_000_000
 """Pixels from which on an image is shrunk while it is converted."""
 MOST_ALONE = 1_150_000_000
 """Of one image: what needs more is refused."""
-KEPT = {"WEBP": 16, "AVIF": 12}
+KEPT = {"WEBP": 16, "AVIF": 12, "HEIF": 16}
 """Bytes of each pixel, of formats whose libraries keep a picture several times over."""
 ROWS_PER_STRIP = 278
 """The tag of a TIFF: so many rows are unpacked at a time."""

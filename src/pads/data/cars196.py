@@ -8,8 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from pads.data.benchmark import Benchmark
+from pads.data.matlab import read_mat
 from pads.data.published import Published, check_benchmark, class_folders, dataset_folder, halves
 from pads.errors import UserError
+from pads.runtime.reading import check_shape
 
 PUBLISHED = Published(
     "CARS196",
@@ -34,15 +36,14 @@ def read(root: str | Path | None, published: Published) -> Benchmark:
 def read_annotations(annotations: Path) -> list[tuple[str, list[Path]]]:
     """Read each class with its images, in the official order, from the file that gives every image the number of its class."""
     try:
-        from scipy.io import loadmat  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise UserError("scipy is needed to read cars_annos.mat; install it with: pip install scipy") from error
-    try:
-        contents = loadmat(annotations, squeeze_me=True)
-        classes: list[tuple[str, list[Path]]] = [(str(name), []) for name in contents["class_names"]]
+        contents = read_mat(annotations)
+        classes: list[tuple[str, list[Path]]] = [(name, []) for name in contents["class_names"]]
         images = contents["annotations"]
-        for path, number in zip(images["relative_im_path"], images["class"], strict=True):
-            classes[int(number) - 1][1].append(annotations.parent / str(path))
+        check_shape([*contents["class_names"], *images["relative_im_path"]], [str])
+        for path, (number,) in zip(images["relative_im_path"], images["class"], strict=True):
+            classes[range(1, 1 + len(classes)).index(int(number))][1].append(annotations.parent / path)
+        if not all(paths for _, paths in classes):
+            raise ValueError("a class without images")
         return classes
-    except Exception as error:  # scipy raises whatever it stumbles over
+    except (OSError, ValueError, LookupError, TypeError, OverflowError) as error:
         raise UserError(f"{annotations} is not as published: download it again.") from error

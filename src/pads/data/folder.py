@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from pads.data.benchmark import Benchmark, ImageList, classes_with_two, count, image_list, list_few, overlap_notes
+from pads.data.benchmark import (
+    NOT_BY_NAME,
+    ONLY_ONE,
+    Benchmark,
+    ImageList,
+    LeftOut,
+    classes_with_two,
+    count,
+    find_left_out,
+    image_list,
+    list_few,
+    overlap_notes,
+)
 from pads.data.formats import SUFFIXES, is_image
 from pads.errors import UserError
 
@@ -19,6 +32,7 @@ MIN_CLASSES = 2
 """Of training or test: with one class, everything is a positive."""
 VALIDATION = ("val", "valid", "validation")
 HOLD_OUTS = ("auto", "classes", "images")
+OUTSIDE = "outside any class"
 ARRANGE = "put the images of each class into a folder of its own, like CLASS/picture.jpg"
 
 
@@ -49,8 +63,8 @@ def folder(
     splits, notes = split_folders(root)
     if splits:
         return read_split(root, splits, notes, sort)
-    images, notes = class_folders(root, sort)
-    return hold_out_test(images, test_share, hold_out, root, notes)
+    images, notes, left_out = class_folders(root, sort)
+    return replace(hold_out_test(images, test_share, hold_out, root, notes), left_out=left_out)
 
 
 @dataclass(frozen=True)
@@ -86,19 +100,25 @@ def split_folders(root: Path) -> tuple[dict[str, Path], tuple[str, ...]]:
 
 def read_split(root: Path, folders: Mapping[str, Path], notes: tuple[str, ...], sort: Sorting) -> Benchmark:
     splits: dict[str, ImageList] = {}
+    left_out: tuple[LeftOut, ...] = ()
     for split, path in folders.items():
-        splits[split], split_notes = class_folders(path, sort)
+        splits[split], split_notes, of_split = class_folders(path, sort)
         check_num_classes(splits[split], path, MIN_CLASSES, "so that there are positives and negatives")
-        notes += split_notes
-    others = [path.name for path in visible_folders(root) if path not in folders.values()]
+        notes, left_out = notes + split_notes, left_out + of_split
+    others = [path for path in visible_folders(root) if path not in folders.values()]
     if others:
-        notes += (f"Left out what lies beside the train and test folders of {root}: {list_few(others)}.",)
+        names = list_few(path.name for path in others)
+        notes += (f"Left out what lies beside the train and test folders of {root}: {names}.",)
+    beside = [file for path in others for files in files_below(path) for file in files]
+    beside += sorted(path for path in root.iterdir() if is_plain(path))
+    left_out += tuple(LeftOut(file, "beside the train and test folders") for file in beside)
     train, test, selection = splits["train"], splits["test"], splits.get("val")
-    return Benchmark("folder", train, test, selection, notes + overlap_notes(train, test, selection))
+    return Benchmark("folder", train, test, selection, notes + overlap_notes(train, test, selection), left_out)
 
 
 def hold_out_test(images: ImageList, share: float, what: str, root: Path, notes: tuple[str, ...]) -> Benchmark:
     """Hold out classes that training never sees; or, where there are too few or if asked for, images of the same classes."""
+    draw_splits = functools.partial(hold_out_test, share=share, what=what, root=root, notes=notes)
     has_enough = images.num_classes >= 2 * MIN_CLASSES
     if what == "classes" or (what == "auto" and has_enough):
         check_num_classes(images, root, 2 * MIN_CLASSES, "two to train on and two to test on")
@@ -116,7 +136,8 @@ def hold_out_test(images: ImageList, share: float, what: str, root: Path, notes:
             "apart and nothing about unseen ones"
             + ("." if has_enough else ": there are too few classes to hold some out."),
         )
-    return Benchmark("folder", train=images.subset(~is_test_N), test=images.subset(is_test_N), notes=notes)
+    train, test = images.subset(~is_test_N), images.subset(is_test_N)
+    return Benchmark("folder", train, test, notes=notes, pool=images, draw_splits=draw_splits)
 
 
 def pick_test_classes(num_classes: int, share: float) -> np.ndarray:
@@ -143,15 +164,18 @@ def spread(num: int, num_picked: int) -> np.ndarray:
 # -- classes -----------------------------------------------------------------------------------------------------------
 
 
-def class_folders(root: Path, sort: Sorting) -> tuple[ImageList, tuple[str, ...]]:
-    """The images below root by class, with notes on what was left out."""
+def class_folders(root: Path, sort: Sorting) -> tuple[ImageList, tuple[str, ...], tuple[LeftOut, ...]]:
+    """The images below root by class, with notes on what was left out, and these files."""
     found = {path.name: files_below(path) for path in visible_folders(root)}
     top = sorted(path for path in root.iterdir() if is_image(path.name))
     classes, loose = in_classes(root, [*top, *(path for images, _ in found.values() for path in images)], sort)
     if not classes:
         raise no_classes(root, loose, sort)
+    beside = sorted(path for path in root.iterdir() if is_plain(path) and not is_image(path.name))
+    left_out = tuple(LeftOut(path, OUTSIDE if sort.pattern is None else "no class in its name") for path in loose)
     empty = [name for name, (images, _) in found.items() if not images]
     others = [path for _, others in found.values() for path in others]
+    left_out += tuple(LeftOut(path, NOT_BY_NAME) for path in [*beside, *others])
     notes: tuple[str, ...] = ()
     if loose:
         where = (
@@ -167,18 +191,21 @@ def class_folders(root: Path, sort: Sorting) -> tuple[ImageList, tuple[str, ...]
     if others:
         kinds = sorted({path.suffix.lower() or path.name for path in others})
         notes += (f"Left out {count(len(others), 'file', 'files')} below {root} of other kinds: {list_few(kinds)}.",)
-    inner = inner_folders(root, classes, sort)
-    if len(classes) == 1 and inner:
+    inner, num_inner, is_all = inner_folders(root, classes, sort)
+    if len(classes) == 1 and len(inner) > 1 and is_all:
         raise UserError(
             f"{root} holds the single folder {next(iter(classes))}; if that holds the classes, give it as --data."
         )
-    if inner:
+    if inner and not (is_all and len(inner) == len(classes)):  # with one in each, nothing can be meant by them
+        how_many = "All" if is_all else f"{num_inner:,}"
+        images_lie = "image lies" if num_inner == 1 and not is_all else "images lie"
         notes += (
-            f"All images lie in folders within the class folders, such as {list_few(inner, 2)}. If the inner ones are the "
-            f"classes, say so with --set data.options.depth={sort.depth + 1}.",
+            f"{how_many} {images_lie} in folders within the class folders, such as {list_few(inner, 2)}; a class is the outer "
+            f"folder. If the inner ones are the classes, say so with --set data.options.depth={sort.depth + 1}.",
         )
-    images, small_notes = classes_with_two(image_list([*classes.items()]), sort.skip_small_classes, str(root))
-    return images, notes + small_notes
+    listed = image_list([*classes.items()])
+    images, small_notes = classes_with_two(listed, sort.skip_small_classes, str(root))
+    return images, notes + small_notes, left_out + find_left_out(listed, images, ONLY_ONE)
 
 
 def in_classes(root: Path, paths: Iterable[Path], sort: Sorting) -> tuple[dict[str, list[Path]], list[Path]]:
@@ -202,17 +229,13 @@ def class_of(path: Path, sort: Sorting) -> str | None:
     return "/".join(path.parts[: sort.depth]) if len(path.parts) > sort.depth else None
 
 
-def inner_folders(root: Path, classes: Mapping[str, list[Path]], sort: Sorting) -> list[str]:
-    """The folders within class folders, if all images lie in such and some class has several of them."""
+def inner_folders(root: Path, classes: Mapping[str, list[Path]], sort: Sorting) -> tuple[list[str], int, bool]:
+    """Find the folders within class folders, how many images lie in such, and whether all do."""
     if sort.pattern is not None:
-        return []
-    inner: dict[str, None] = {}
-    for path in (path for paths in classes.values() for path in paths):
-        parts = path.relative_to(root).parts
-        if len(parts) <= sort.depth + 1:
-            return []
-        inner["/".join(parts[: sort.depth + 1])] = None
-    return list(inner) if len(inner) > len(classes) else []
+        return [], 0, False
+    parts = [path.relative_to(root).parts for paths in classes.values() for path in paths]
+    within = ["/".join(each[: sort.depth + 1]) for each in parts if len(each) > sort.depth + 1]
+    return list(dict.fromkeys(within)), len(within), len(within) == len(parts)
 
 
 def no_classes(root: Path, loose: Sequence[Path], sort: Sorting) -> UserError:
@@ -240,6 +263,11 @@ def guess_pattern(stems: Sequence[str]) -> str | None:
         if len(in_pairs) >= 2 * MIN_CLASSES and sum(in_pairs) > len(stems) / 2:
             return pattern
     return None
+
+
+def is_plain(path: Path) -> bool:
+    """Tell whether this is a file that is not hidden."""
+    return not path.name.startswith(".") and path.is_file()
 
 
 def files_below(folder: Path) -> tuple[list[Path], list[Path]]:

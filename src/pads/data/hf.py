@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pads.data.benchmark import Benchmark, ImageList, classes_with_two, count, image_list, list_few, overlap_notes
 from pads.data.folder import HOLD_OUTS, MIN_CLASSES, check_num_classes, hold_out_test
 from pads.errors import UserError, missing_extra
-from pads.runtime.files import NotWritten, make_folder, write_atomically
+from pads.runtime.files import NotWritten, make_inner_folder, write_atomically
 
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 LABEL_COLUMNS = ("label", "labels", "class", "category", "fine_label", "product_id", "item_id", "id")
@@ -60,8 +61,7 @@ def hf(
     if hold_out == "auto" and "train" in lists and find_test_split(lists) is not None:
         return take_published_split(lists, skip_small_classes, str(root), notes)
     images, small_notes = classes_with_two(join_lists(lists.values()), skip_small_classes, str(root))
-    benchmark = hold_out_test(images, test_share, hold_out, Path(root), notes + small_notes)
-    return Benchmark("hf", benchmark.train, benchmark.test, notes=benchmark.notes)
+    return replace(hold_out_test(images, test_share, hold_out, Path(root), notes + small_notes), name="hf")
 
 
 def read_splits(root: str | Path, config_name: str | None) -> dict[str, Any]:
@@ -168,7 +168,8 @@ def as_file(picture: Mapping[str, Any], path: Path) -> Path:
     path = path.with_suffix(SUFFIXES.get(content[:2], ".img"))
     if not path.is_file() or path.stat().st_size != len(content):
         try:
-            make_folder(path.parent)
+            make_inner_folder(path.parents[1])
+            make_inner_folder(path.parent)
             write_atomically(path, content, sync=False)
         except NotWritten as error:
             raise UserError(f"the images cannot be written to {path.parent} ({error.reason}).") from error

@@ -1,12 +1,16 @@
-"""The manifest of a data set: which images there are, so that a run knows its own again.
+"""The manifest of a data set: which images there are and which were left out, so that a run knows its own again.
 
-The first line of the file holds the splits with their classes and a digest of each; every image has a line after it:
+The first line of the file holds the splits with their classes and a digest of each, and how many copies the look found. Then
+come the files that were left out, those that cannot be read first, then copies in different classes or splits, then the images:
 
-    ["mugs/1.jpg", 20311, "0f3a...", 4]     path below the data's root, bytes, hash of its content, number of its class
+    ["mugs/7.jpg", 512, "b5bb...", "image file is truncated"]    path below the data's root, bytes, hash, reason
+    ["mugs/3.jpg", "cups/9.jpg", "near copy", "class"]           two files, what they are, in what they differ
+    ["mugs/1.jpg", 20311, "0f3a...", 4]                          path, bytes, hash, number of the class in its split
 
-and a fifth value where only a box of the picture is used, or where it is a query or in the gallery. The content is sampled:
-the first and the last 16 KiB of the file are hashed. A prepared store has checksums of its own, which stand in the first line
-(`source`), as does the version of a package that brings the images; of a package no images are listed.
+An image has a fifth value where only a box of the picture is used, or where it is a query or in the gallery. The content is
+sampled: the first and the last 16 KiB of the file are hashed; null where a file was not looked at. A prepared store has
+checksums of its own, which stand in the first line (`source`), as does the version of a package that brings the images; of a
+package no images are listed. An index lists here only what it left out, since its images have a file of their own.
 """
 
 from __future__ import annotations
@@ -20,29 +24,41 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from pads.config import Data
-from pads.data.benchmark import Benchmark, ImageList, QueryGallery, classes_with_two, list_few
+from pads.data.benchmark import (
+    Benchmark,
+    ImageList,
+    QueryGallery,
+    base_of,
+    boxes_of,
+    classes_with_two,
+    drop_files,
+    list_few,
+    split_lists,
+)
 from pads.data.emoji import package_folder, package_version
-from pads.data.formats import open_regular
 from pads.data.hf import hub_place
-from pads.data.prepare import Prepared, base_of, boxes_of, split_lists
+from pads.data.look import UNREADABLE, Copies, Sample, describe_bad_images, describe_copies, sample_file
 from pads.errors import UserError
 from pads.runtime.files import RESUME, write_atomically
-from pads.runtime.reading import Misfit, describe_damage, is_count, read_json_lines
+from pads.runtime.reading import Misfit, describe_damage, is_count, open_regular, read_json_lines
 
-FORMAT = 1
-SAMPLE = 16 * 1024
-"""Bytes at the beginning and at the end of a file that are hashed."""
+if TYPE_CHECKING:
+    from pads.data.prepare import Prepared
+
+NAME = "data.jsonl"
+"""Of the file, in a run, a store and an index."""
+FORMAT = 2
+FORMATS = (1, 2)
+"""Those that are read: the first had nothing but the images."""
 BATCH = 256
 """Files that a thread samples at a time."""
 NUM_THREADS = 4
-FILES, STORE = "files", "store "
-UNREADABLE = ""
-"""The content of a file that is not there or cannot be read."""
+FILES, OF_STORE = "files", "store "
 WRITTEN_OUT = re.compile(r"(^|/)\.pads-images/[0-9a-f]{16}/")
 """Where `hf` writes images to: the name of the folder changes when the files of the data set are merely touched."""
 REMEDY = "put back the file that the run wrote, or train anew."
@@ -50,11 +66,15 @@ HEADER = {
     "format": int,
     "source": str,
     "changed": [str],
+    "copies?": is_count,
+    "near_copies?": is_count,
+    "left_out?": {"files": is_count, "sha256": str},
+    "alike?": is_count,
     "splits": {str: {"images": is_count, "sha256": str, "class_names": [str]}},
 }
 
 
-Look = Callable[[Sequence[Path]], Iterable[tuple[int | None, str | None]]]
+Look = Callable[[Sequence[Path]], Iterable[Sample]]
 """Returns size and content of each of many files."""
 
 
@@ -72,6 +92,35 @@ class Entry(NamedTuple):
     """The box of the picture, and whether it asks or answers, as text; empty for all of it."""
 
 
+class LeftOutEntry(NamedTuple):
+    """A file that is in no split."""
+
+    path: str
+    size: int | None
+    content: str | None
+    """None where the file was not looked at: it was not meant to be used."""
+    reason: str
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether it was meant to be used, and cannot be read."""
+        return self.content is not None
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.reason})"
+
+
+class AlikeEntry(NamedTuple):
+    """Two images that are the same or look the same, in different classes or splits."""
+
+    first: str
+    second: str
+    kind: str
+    """`copy` or `near copy`."""
+    differ: str
+    """`class`, `split`, or `class and split`."""
+
+
 @dataclass(frozen=True)
 class Manifest:
     """The images of every split, in their order."""
@@ -84,10 +133,28 @@ class Manifest:
     class_names: Mapping[str, Sequence[str]]
     changed: tuple[str, ...] = ()
     """What became different while the run knew of it, in sentences."""
+    left_out: tuple[LeftOutEntry, ...] = ()
+    """The files that are in no split, those that cannot be read first."""
+    num_copies: int = 0
+    """Files with the bytes of an earlier one."""
+    num_near: int = 0
+    """Images that look like an earlier one."""
+    alike: tuple[AlikeEntry, ...] = ()
+    """Copies and near copies in different classes or splits."""
+
+    @property
+    def bad(self) -> tuple[LeftOutEntry, ...]:
+        """Return the images that cannot be read."""
+        return tuple(entry for entry in self.left_out if entry.is_bad)
+
+    @property
+    def num_images(self) -> int:
+        """Return how many images are used."""
+        return sum(len(entries) for entries in self.splits.values())
 
     @property
     def is_listed(self) -> bool:
-        return self.source == FILES or self.source.startswith(STORE)
+        return is_listed(self.source)
 
 
 @dataclass(frozen=True)
@@ -112,6 +179,11 @@ class Changes:
         return ", ".join(named) or self.otherwise
 
 
+def is_listed(source: str) -> bool:
+    """Tell whether the images of such a source are listed one by one."""
+    return source == FILES or source.startswith(OF_STORE)
+
+
 # -- making ------------------------------------------------------------------------------------------------------------
 
 
@@ -120,20 +192,36 @@ def list_data(data: Data, benchmark: Benchmark, prepared: Prepared | None, befor
     if data.root is None:
         return list_package(benchmark)
     if prepared is not None and (before is None or before.source != FILES):
-        digest = hashlib.sha256("".join(prepared.log[number]["sha256"] for number in sorted(prepared.log)).encode())
-        return list_images(benchmark, base_of_data(data), STORE + digest.hexdigest(), stat_files)
+        return prepared.manifest or list_images(benchmark, base_of_data(data), prepared.source, stat_files)
     return list_images(benchmark, base_of_data(data), FILES, sample_files)
+
+
+def list_looks(benchmark: Benchmark, base: Path, source: str, seen: Mapping[Path, Sample], copies: Copies) -> Manifest:
+    """List the images of a data set by what the look saw of them, with the copies that it found."""
+
+    def look(paths: Sequence[Path]) -> list[Sample]:
+        return [seen[path] if path in seen else sample_file(path) for path in paths]
+
+    return add_copies(list_images(benchmark, base, source, look), copies, base)
+
+
+def add_copies(manifest: Manifest, copies: Copies, base: Path) -> Manifest:
+    alike = (
+        AlikeEntry(shorten_path(first, base), shorten_path(second, base), kind, differ)
+        for first, second, kind, differ in copies.named
+    )
+    return replace(manifest, num_copies=copies.num_copies, num_near=copies.num_near, alike=tuple(alike))
 
 
 def list_package(benchmark: Benchmark) -> Manifest:
     """List images that came with a package, by names alone: whoever has that version has these files."""
     folder, _ = package_folder()
-    listing = list_images(benchmark, folder, package_version(), lambda paths: [(None, None)] * len(paths))
+    listing = list_images(benchmark, folder, package_version(), lambda paths: [Sample(None, None)] * len(paths))
     return replace(listing, splits=dict.fromkeys(listing.splits, ()))
 
 
 def list_images(benchmark: Benchmark, base: Path, source: str, look: Look) -> Manifest:
-    """List every image of every split."""
+    """List every image of every split, and every file that was left out."""
     splits: dict[str, Sequence[Entry]] = {}
     lists = split_lists(benchmark)
     for split, images in lists.items():
@@ -143,7 +231,30 @@ def list_images(benchmark: Benchmark, base: Path, source: str, look: Look) -> Ma
         splits[split] = [Entry(name, size, content, label, part) for name, (size, content), label, part in columns]
     class_names = {split: images.class_names for split, images in lists.items()}
     digests = {split: digest_split(entries, class_names[split]) for split, entries in splits.items()}
-    return Manifest(source, splits, digests, class_names)
+    return Manifest(source, splits, digests, class_names, left_out=list_left_out(benchmark, base, look))
+
+
+def list_left_out(benchmark: Benchmark, base: Path, look: Look) -> tuple[LeftOutEntry, ...]:
+    """List the files that are in no split by name, those that cannot be read first, each file once."""
+    bad = {each.path: each.reason for each in benchmark.left_out if each.is_bad}
+    samples = [Sample(size, content or UNREADABLE) for size, content in look(tuple(bad))]
+    entries = [
+        LeftOutEntry(shorten_path(path, base), *sample, reason)
+        for (path, reason), sample in zip(bad.items(), samples, strict=True)
+    ]
+    others = {each.path: each.reason for each in benchmark.left_out if each.path not in bad}
+    rest = [LeftOutEntry(shorten_path(path, base), None, None, reason) for path, reason in others.items()]
+    return (*sorted(entries), *sorted(rest, key=lambda entry: entry.path))
+
+
+def drop_known(benchmark: Benchmark, known: Manifest, base: Path) -> Benchmark:
+    """Return the data set without the images that could not be read when the manifest was made."""
+    reasons = {entry.path: entry.reason for entry in known.bad}
+    if not reasons:
+        return benchmark
+    paths = [path for images in split_lists(benchmark).values() for path in images.paths]
+    named = {path: shorten_path(path, base) for path in paths}
+    return drop_files(benchmark, {path: reasons[name] for path, name in named.items() if name in reasons})
 
 
 def describe_parts(benchmark: Benchmark, split: str, images: ImageList) -> list[str]:
@@ -169,33 +280,20 @@ def shorten_path(path: Path, base: Path) -> str:
     return WRITTEN_OUT.sub(r"\1.pads-images/", name)
 
 
-def sample_files(paths: Sequence[Path]) -> list[tuple[int, str]]:
+def sample_files(paths: Sequence[Path]) -> list[Sample]:
     """Return size and sampled hash of each file, by threads: a disk that is far away answers many at a time."""
     batches = [paths[at : at + BATCH] for at in range(0, len(paths), BATCH)]
     with ThreadPoolExecutor(NUM_THREADS) as pool:
         return [each for batch in pool.map(lambda batch: [*map(sample_file, batch)], batches) for each in batch]
 
 
-def sample_file(path: Path) -> tuple[int, str]:
-    try:
-        with open_regular(path) as file:
-            handle = file.fileno()
-            size = os.fstat(handle).st_size
-            content = os.pread(handle, SAMPLE, 0)
-            if size > SAMPLE:
-                content += os.pread(handle, SAMPLE, max(SAMPLE, size - SAMPLE))
-        return size, hashlib.sha256(content).hexdigest()[:16]
-    except OSError:
-        return 0, UNREADABLE
-
-
-def stat_files(paths: Sequence[Path]) -> Iterator[tuple[int | None, None]]:
+def stat_files(paths: Sequence[Path]) -> Iterator[Sample]:
     """Yield the size of each original of a store, None where it is gone: the store does without."""
     for path in paths:
         try:
-            yield os.stat(path).st_size, None
+            yield Sample(os.stat(path).st_size, None)
         except OSError:
-            yield None, None
+            yield Sample(None, None)
 
 
 # -- comparing ---------------------------------------------------------------------------------------------------------
@@ -203,7 +301,7 @@ def stat_files(paths: Sequence[Path]) -> Iterator[tuple[int | None, None]]:
 
 def find_changes(before: Manifest, now: Manifest) -> Changes:
     """Find what differs; sizes and contents that one of the two does not know are not compared."""
-    if (before.source, before.digests) == (now.source, now.digests):
+    if (before.source, before.digests, before.bad) == (now.source, now.digests, now.bad):
         return Changes()
     if not (before.is_listed and now.is_listed):
         is_other = before.source != now.source
@@ -229,7 +327,7 @@ def find_changes(before: Manifest, now: Manifest) -> Changes:
 
 def describe_other(before: Manifest, now: Manifest) -> str:
     """Say what differs between two manifests of the same files, if anything does."""
-    if before.source.startswith(STORE) and now.source.startswith(STORE) and before.source != now.source:
+    if before.source.startswith(OF_STORE) and now.source.startswith(OF_STORE) and before.source != now.source:
         return "the same names in a store with other pixels"
     sequences = [[(e.path, e.label, e.part) for s in m.splits for e in m.splits[s]] for m in (before, now)]
     if sequences[0] != sequences[1] or before.class_names != now.class_names:
@@ -258,6 +356,9 @@ def collect_files(manifest: Manifest) -> dict[str, File]:
         for entry in entries:
             file = files.setdefault(entry.path, File(entry.size, entry.content, []))
             file.uses.append((split, entry.label, entry.part))
+    for bad in manifest.bad:
+        content = None if manifest.source.startswith(OF_STORE) else bad.content  # a store does without the originals
+        files.setdefault(bad.path, File(bad.size, content, [])).uses.append(("left out", "", ""))
     for file in files.values():
         file.uses.sort()
     return files
@@ -325,6 +426,12 @@ def check_unchanged(before: Manifest, now: Manifest, run: Path, *, is_known: boo
     return changes
 
 
+def describe_manifest(manifest: Manifest, path: Path) -> tuple[str, ...]:
+    """Say what the look found that a person should know; `path` is the file that lists it."""
+    notes = (describe_bad_images(manifest.bad, path),) if manifest.bad else ()
+    return notes + describe_copies(manifest.num_copies, manifest.num_near, manifest.alike)
+
+
 # -- the file ----------------------------------------------------------------------------------------------------------
 
 
@@ -341,6 +448,14 @@ def digest_split(entries: Sequence[Entry], class_names: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
+def format_left_out(left_out: Sequence[LeftOutEntry]) -> list[str]:
+    return [json.dumps(entry, separators=(",", ":")) for entry in left_out]
+
+
+def digest_left_out(left_out: Sequence[LeftOutEntry]) -> str:
+    return hashlib.sha256("\n".join(format_left_out(left_out)).encode()).hexdigest()
+
+
 def format_manifest(manifest: Manifest) -> str:
     """Return a manifest as the text of its file."""
     splits = {
@@ -351,44 +466,70 @@ def format_manifest(manifest: Manifest) -> str:
         }
         for split, entries in manifest.splits.items()
     }
-    header = {"format": FORMAT, "source": manifest.source, "changed": list(manifest.changed), "splits": splits}
+    header = {
+        "format": FORMAT,
+        "source": manifest.source,
+        "changed": list(manifest.changed),
+        "copies": manifest.num_copies,
+        "near_copies": manifest.num_near,
+        "left_out": {"files": len(manifest.left_out), "sha256": digest_left_out(manifest.left_out)},
+        "alike": len(manifest.alike),
+        "splits": splits,
+    }
+    alike = (json.dumps(entry, separators=(",", ":")) for entry in manifest.alike)
     rows = (row for split, each in manifest.splits.items() for row in format_rows(each, manifest.class_names[split]))
-    return "".join(f"{line}\n" for line in (json.dumps(header), *rows))
+    lines = (json.dumps(header), *format_left_out(manifest.left_out), *alike, *rows)
+    return "".join(f"{line}\n" for line in lines)
 
 
-def write_manifest(path: Path, manifest: Manifest) -> None:
-    write_atomically(path, format_manifest(manifest), again=RESUME)
+def write_manifest(path: Path, manifest: Manifest, *, again: str = RESUME) -> None:
+    write_atomically(path, format_manifest(manifest), again=again)
 
 
-def read_manifest(path: Path) -> Manifest | None:
+def read_manifest(path: Path, remedy: str = REMEDY) -> Manifest | None:
     """Read what `write_manifest` wrote; None where there is none, as in runs of earlier versions."""
     if not path.exists():
         return None
-    lines = read_json_lines(path, (HEADER, is_row), REMEDY)
+    lines = read_json_lines(path, (HEADER, is_row, is_left_out, is_alike), remedy)
     try:
         header: Any = next(lines, None)
-        if not isinstance(header, dict) or header["format"] != FORMAT:
+        if not isinstance(header, dict) or header["format"] not in FORMATS:
             raise Misfit("its first line is not that of a manifest")
         rows: Iterator[Any] = iter(lines)
+        about_left_out = header.get("left_out", {"files": 0, "sha256": ""})
+        left_out = tuple(LeftOutEntry(*take(rows, is_left_out)) for _ in range(about_left_out["files"]))
+        alike = tuple(AlikeEntry(*take(rows, is_alike)) for _ in range(header.get("alike", 0)))
         splits, class_names = {}, {}
         for split, about in header["splits"].items():
-            class_names[split] = about["class_names"]
-            splits[split] = [make_entry(next(rows), class_names[split]) for _ in range(about["images"])]
+            class_names[split] = tuple(about["class_names"])
+            splits[split] = [make_entry(take(rows, is_row), class_names[split]) for _ in range(about["images"])]
         digests = {split: about["sha256"] for split, about in header["splits"].items()}
-        manifest = Manifest(header["source"], splits, digests, class_names, tuple(header["changed"]))
+        numbers = header.get("copies", 0), header.get("near_copies", 0)
+        changed = tuple(header["changed"])
+        manifest = Manifest(header["source"], splits, digests, class_names, changed, left_out, *numbers, alike)
         if next(rows, None) is not None:
             raise Misfit("it has more lines than images")
         if manifest.is_listed and any(digest_split(splits[s], class_names[s]) != digests[s] for s in splits):
             raise Misfit("its checksum does not fit")
+        if left_out and digest_left_out(left_out) != about_left_out["sha256"]:
+            raise Misfit("its checksum does not fit")
         return manifest
     except (Misfit, IndexError, StopIteration) as error:
-        raise describe_damage(path, error, REMEDY) from error
+        raise describe_damage(path, error, remedy) from error
+
+
+def take(rows: Iterator[Any], is_kind: Callable[[Any], bool]) -> Any:
+    """Return the next line, which is of this kind."""
+    row = next(rows)
+    if not is_kind(row):
+        raise Misfit("its lines are not in order")
+    return row
 
 
 def read_changed(path: Path) -> str:
     """Read from the first line what became different while the run knew of it; empty if nothing did."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             header = json.loads(file.readline())
         return " ".join(header["changed"])
     except FileNotFoundError:
@@ -404,6 +545,20 @@ def is_row(value: Any) -> bool:
     path, size, content, label, *part = value
     is_known = (size is None or is_count(size)) and (content is None or isinstance(content, str))
     return isinstance(path, str) and is_known and is_count(label) and all(isinstance(each, str) for each in part)
+
+
+def is_left_out(value: Any) -> bool:
+    """Tell whether this is a line of a file that was left out."""
+    if not isinstance(value, list) or len(value) != 4:
+        return False
+    path, size, content, reason = value
+    is_known = (size is None or is_count(size)) and (content is None or isinstance(content, str))
+    return isinstance(path, str) and is_known and isinstance(reason, str)
+
+
+def is_alike(value: Any) -> bool:
+    """Tell whether this is a line of two images that look the same."""
+    return isinstance(value, list) and len(value) == 4 and all(isinstance(each, str) for each in value)
 
 
 def make_entry(row: Sequence[Any], class_names: Sequence[str]) -> Entry:

@@ -2,6 +2,7 @@
 
     pixels.npy     (N, 3, S, L) uint8: the images of train, then of test, then of selection if the data set has one
     chunks.jsonl   a line per finished chunk of images: what it was made of, its checksum, the sizes of the originals
+    data.jsonl     what the look found: the images, those that were left out and why, the copies (`manifest.py`)
     store.json     what the images are: data set, splits, classes, paths; written last, so that it marks a whole store
 
 Such a folder needs the originals no more: copied elsewhere, it is `--data STORE` for the data set it was made of.
@@ -19,6 +20,7 @@ import os
 import shutil
 import signal
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
@@ -30,24 +32,42 @@ import torch
 
 from pads.config import Data, call, lookup
 from pads.data import DATASETS
-from pads.data.benchmark import Benchmark, ImageList, QueryGallery
-from pads.data.store import BadImage, ImageStore, check_bad_images, compute_stored_shape, map_pixels, read_stored
+from pads.data.benchmark import Benchmark, ImageList, LeftOut, QueryGallery, base_of, boxes_of, drop_files, split_lists
+from pads.data.duplicates import Signatures
+from pads.data.look import Looks, check_bad_images, find_copies
+from pads.data.manifest import (
+    NAME,
+    OF_STORE,
+    Manifest,
+    base_of_data,
+    drop_known,
+    list_looks,
+    read_manifest,
+    sample_files,
+    write_manifest,
+)
+from pads.data.store import BadImage, ImageStore, compute_stored_shape, cut_kept, map_pixels, read_stored
 from pads.errors import UserError
+from pads.runtime.files import AGAIN as FILES_AGAIN
 from pads.runtime.files import (
     NotWritten,
     append_line,
     make_array,
     make_folder,
+    make_inner_folder,
     open_to_append,
     overwrite,
     remove_file,
     sync_file,
     write_atomically,
 )
-from pads.runtime.reading import describe_damage, is_count, is_positive, read_array, read_json, read_json_lines
+from pads.runtime.reading import Misfit, describe_damage, is_count, is_positive, read_array, read_json, read_json_lines
 from pads.runtime.reading import has_shape as is_shaped
 
 PIXELS, CHUNKS, STORE = "pixels.npy", "chunks.jsonl", "store.json"
+AGAIN = "run `pads prepare` again."
+HIDDEN = ".pads-"
+"""How the name of a store beside the images begins: in a folder that may be a stranger's, so that no link is followed."""
 FORMAT = 2
 CHUNK_IMAGES = 128
 SPLIT = {
@@ -58,6 +78,7 @@ SPLIT = {
     "is_query?": [bool],
     "is_gallery?": [bool],
 }
+USED = {**SPLIT, "rows": [is_count]}
 CONTENTS = {
     "format": int,
     "dataset": str,
@@ -66,8 +87,9 @@ CONTENTS = {
     "longer": is_positive,
     "notes": [str],
     "splits": {"train": SPLIT, "test": SPLIT, "selection?": SPLIT},
+    "used?": {"train": USED, "test": USED, "selection?": USED},
 }
-"""Of store.json."""
+"""Of store.json: `splits` as the pixels have them; `used` without what cannot be read, where there is any."""
 RECORD = {
     "chunk": is_count,
     "source": str,
@@ -104,6 +126,9 @@ class Prepared:
 
     path: Path
     benchmark: Benchmark
+    """Without the images that cannot be read."""
+    rows: Mapping[str, np.ndarray]
+    """Where the images of each split are in the pixels."""
     contents: Mapping[str, Any]
     """Of store.json."""
     log: Mapping[int, Mapping[str, Any]]
@@ -113,26 +138,19 @@ class Prepared:
     def shape(self) -> tuple[int, int, int]:
         return (3, int(self.contents["size"]), int(self.contents["longer"]))
 
-    def store(self, images: ImageList, *, skip_bad_images: bool = False) -> ImageStore:
+    def store(self, images: ImageList) -> ImageStore:
         """The images of one split of the benchmark, mapped from the file."""
-        splits = split_lists(self.benchmark)
-        at = next(position for position, each in enumerate(splits.values()) if each is images)
-        first = sum(len(each) for each in list(splits.values())[:at])
-        reasons = {row - first: reason for row, reason in self.bad_images.items() if 0 <= row - first < len(images)}
-        kept = np.setdiff1d(np.arange(len(images)), list(reasons))
-        check_bad_images(tuple(reasons.values()), len(kept), skip_bad_images)
-        pixels = pixels_of(self.path)[first : first + len(images)]
-        sizes_N2 = np.array(self.sizes[first : first + len(images)], dtype=np.int64)
-        images = images.subset(kept) if reasons else images
+        split = next(split for split, each in split_lists(self.benchmark).items() if each is images)
+        rows, first = self.rows[split], int(self.rows[split].min())
+        pixels = pixels_of(self.path)[first : int(rows.max()) + 1]
         return ImageStore(
             pixels=map_pixels(pixels),
-            sizes_N2=torch.from_numpy(sizes_N2[kept]),
+            sizes_N2=torch.from_numpy(np.array(self.sizes, dtype=np.int64)[rows]),
             labels_N=torch.from_numpy(images.labels.copy()),
             images=images,
-            kept=kept,
-            bad_images=tuple(reasons.values()),
+            kept=np.arange(len(images)),
             is_on_disk=True,
-            rows_N=torch.from_numpy(kept) if reasons else None,
+            rows_N=None if len(rows) == len(pixels) and (np.diff(rows) == 1).all() else torch.from_numpy(rows - first),
         )
 
     @property
@@ -140,48 +158,128 @@ class Prepared:
         return [size for number in sorted(self.log) for size in self.log[number]["sizes"]]
 
     @property
-    def bad_images(self) -> dict[int, str]:
-        return {int(row): reason for record in self.log.values() for row, reason in record["bad"].items()}
+    def source(self) -> str:
+        """Return by what a manifest knows the content: the checksums of the pixels."""
+        digest = hashlib.sha256("".join(self.log[number]["sha256"] for number in sorted(self.log)).encode())
+        return OF_STORE + digest.hexdigest()
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """Return what the look found when the store was made; None in a store of an earlier version."""
+        found = read_manifest(self.path / NAME, AGAIN)
+        return found if found is not None and found.source == self.source else None
 
 
-def read_data(data: Data) -> tuple[Benchmark, Prepared | None]:
-    """The data set of a config, and its prepared store if there is one; a note says which, or why it is not used."""
+def read_data(data: Data, known: Manifest | None = None) -> tuple[Benchmark, Prepared | None]:
+    """The data set of a config, and its prepared store if there is one; a note says which, or why it is not used.
+
+    known: what a look found before, so that what it could not read is left out here already. A store knows that itself.
+    """
     root = None if data.root is None else Path(data.root).expanduser()
     shape = compute_stored_shape(data.store_size, data.store_ratio)
     if root is not None and (root / PIXELS).is_file():
         prepared = open_prepared(root)
         check_is_of(prepared, data.name, data.options, shape)
         return prepared.benchmark, prepared
-    given = {} if root is None else {"root": root}
-    benchmark = call(lookup(DATASETS, data.name, "data set"), data.options, "data.options", **given)
+    benchmark = read_listing(data)
     place = None if root is None else usual_place(data.name, root, shape)
-    if root is None or place is None or not (place / STORE).is_file():
-        return benchmark, None
-    prepared = open_prepared(place, base_of(root))
-    if prepared.contents["splits"] == describe_splits(benchmark, base_of(root)) and is_fresh(prepared, benchmark, root):
-        note = f"The images come decoded from {place}."
-        return replace(prepared.benchmark, notes=(*benchmark.notes, note)), prepared
-    note = f"{place} was made of other files or options and is not used; `pads prepare` brings it up to date."
-    return replace(benchmark, notes=(*benchmark.notes, note)), None
+    if root is not None and place is not None and (place / STORE).is_file():
+        prepared = open_prepared(place, base_of(root))
+        is_same = prepared.contents["splits"] == describe_splits(benchmark, base_of(root))
+        if is_same and is_fresh(prepared, benchmark, root):
+            return name_store(prepared, benchmark, f"The images come decoded from {place}.")
+        note = f"{place} was made of other files or options and is not used; `pads prepare` brings it up to date."
+        benchmark = replace(benchmark, notes=(*benchmark.notes, note))
+    return benchmark if known is None or root is None else drop_known(benchmark, known, base_of_data(data)), None
+
+
+def read_listing(data: Data) -> Benchmark:
+    """The data set of a config as its files are, whether or not they were prepared."""
+    given = {} if data.root is None else {"root": Path(data.root).expanduser()}
+    return call(lookup(DATASETS, data.name, "data set"), data.options, "data.options", **given)
+
+
+def name_store(prepared: Prepared, listed: Benchmark, note: str) -> tuple[Benchmark, Prepared]:
+    """Return the images of a store with what there is to say of the files that they were made of, and the store."""
+    benchmark = prepared.benchmark
+    notes, left_out = (listed if not benchmark.left_out else benchmark).notes, listed.left_out + benchmark.left_out
+    benchmark = replace(benchmark, notes=(*notes, note), left_out=left_out)
+    return benchmark, replace(prepared, benchmark=benchmark)
 
 
 def open_prepared(path: Path, base: Path | None = None) -> Prepared:
     """The store in this folder; its images are named by where they were below base, if the originals are there."""
     if not (path / STORE).is_file():
         raise UserError(f"the store {path} is not finished; run the same `pads prepare` again to go on with it.")
-    again = "run `pads prepare` again."
-    if read_json(path / STORE, {"format": int}, again)["format"] != FORMAT:
+    if read_json(path / STORE, {"format": int}, AGAIN)["format"] != FORMAT:
         raise UserError(f"the store {path} was made by another version of pads; run `pads prepare` again.")
-    contents = read_json(path / STORE, CONTENTS, again)
+    contents, log = read_json(path / STORE, CONTENTS, AGAIN), read_log(path)
     try:
-        benchmark = benchmark_of(contents, base or path)
+        whole = benchmark_of(contents, "splits", base or path)
+        num_all = sum(len(images) for images in split_lists(whole).values())
+        benchmark, rows = find_used(contents, whole, find_bad(whole, log), base or path)
+    except UserError:
+        raise
     except (ValueError, LookupError, TypeError, AssertionError, OverflowError) as error:
-        raise describe_damage(path / STORE, error, again) from error
-    prepared = Prepared(path, benchmark, contents, read_log(path))
-    num_all = sum(len(images) for images in split_lists(benchmark).values())
-    if not has_shape(path, (num_all, *prepared.shape)) or len(prepared.sizes) != num_all:
+        raise describe_damage(path / STORE, error, AGAIN) from error
+    prepared = Prepared(path, benchmark, rows, contents, log)
+    fits = has_shape(path, (num_all, *prepared.shape)) and len(prepared.sizes) == num_all
+    if not fits or any(
+        len(rows[split]) != len(images) or not len(images) for split, images in split_lists(benchmark).items()
+    ):
         raise UserError(f"the store {path} is damaged: its files do not fit together; run `pads prepare` again.")
+    if any(each.max(initial=0) >= num_all for each in rows.values()):
+        raise describe_damage(path / STORE, Misfit("rows that its pixels do not have"), AGAIN)
     return prepared
+
+
+def find_bad(whole: Benchmark, log: Mapping[int, Mapping[str, Any]]) -> dict[Path, str]:
+    """Find the images of a store that could not be read, with their reasons, in the order of the store."""
+    paths = [path for images in split_lists(whole).values() for path in images.paths]
+    reasons = {int(row): reason for number in sorted(log) for row, reason in log[number]["bad"].items()}
+    return {paths[row]: without_path(reasons[row], paths[row]) for row in sorted(reasons)}
+
+
+def without_path(reason: str, path: Path) -> str:
+    """Return a reason alone; earlier versions wrote `PATH (REASON)`."""
+    _, found, rest = reason.partition(f"{path.name} (")
+    return rest.removesuffix(")") if found else reason
+
+
+def find_used(
+    contents: Mapping[str, Any], whole: Benchmark, bad: Mapping[Path, str], base: Path
+) -> tuple[Benchmark, dict[str, np.ndarray]]:
+    """Return the data set without what cannot be read, and where its images are in the pixels."""
+    if bad and "used" in contents:
+        rows = {split: np.array(values["rows"], dtype=np.int64) for split, values in contents["used"].items()}
+        left_out = tuple(LeftOut(*each, is_bad=True) for each in bad.items())
+        return replace(benchmark_of(contents, "used", base), left_out=left_out), rows
+    if bad:
+        benchmark = drop_files(whole, bad)
+        return benchmark, find_rows(whole, benchmark)
+    lengths = {split: len(images) for split, images in split_lists(whole).items()}
+    return whole, dict(
+        zip(lengths, np.split(np.arange(sum(lengths.values())), np.cumsum([*lengths.values()])), strict=False)
+    )
+
+
+def find_rows(whole: Benchmark, benchmark: Benchmark) -> dict[str, np.ndarray]:
+    """Find where the images of a data set are among those of a larger one, split after split."""
+    rows_of: dict[tuple[Path, str], list[int]] = defaultdict(list)
+    for row, use in enumerate(list_files(whole)):
+        rows_of[use].append(row)
+    firsts = {use: iter(rows) for use, rows in rows_of.items()}  # a file may be listed twice, and then has two rows
+    found = iter([next(firsts[use]) for use in list_files(benchmark)])
+    return {
+        split: np.array([next(found) for _ in range(len(images))], dtype=np.int64)
+        for split, images in split_lists(benchmark).items()
+    }
+
+
+def list_files(benchmark: Benchmark) -> Iterator[tuple[Path, str]]:
+    """Yield the file and the box of every image, split after split."""
+    for images in split_lists(benchmark).values():
+        yield from zip(images.paths, map(str, boxes_of(images)), strict=True)
 
 
 def check_is_of(prepared: Prepared, name: str, options: Mapping[str, Any], shape: tuple[int, int, int]) -> None:
@@ -210,7 +308,7 @@ def usual_size(name: str) -> int:
 
 def usual_place(name: str, root: Path, shape: tuple[int, int, int]) -> Path:
     """Beside the images, so that `--data DIR` finds it; hidden, so that it is not taken for a class."""
-    return base_of(root) / f".pads-{name}-{shape[1]}x{shape[2]}"
+    return base_of(root) / f"{HIDDEN}{name}-{shape[1]}x{shape[2]}"
 
 
 def find_prepared_sizes(name: str, root: Path, ratio: float) -> tuple[int, ...]:
@@ -219,10 +317,6 @@ def find_prepared_sizes(name: str, root: Path, ratio: float) -> tuple[int, ...]:
     paths = [root] if alone else [path.parent for path in base_of(root).glob(f".pads-{name}-*/{STORE}")]
     shapes = [open_prepared(path).shape for path in paths]
     return tuple(sorted(shape[1] for shape in shapes if shape == compute_stored_shape(shape[1], ratio)))
-
-
-def base_of(root: Path) -> Path:
-    return root if root.is_dir() else root.parent
 
 
 # -- making ------------------------------------------------------------------------------------------------------------
@@ -236,7 +330,7 @@ def prepare(
     size: int | None = None,
     ratio: float = Data.store_ratio,
     options: Mapping[str, Any] | None = None,
-    skip_bad_images: bool = False,
+    strict: bool = False,
     num_workers: int | None = None,
     progress: Progress | None = None,
 ) -> Prepared:
@@ -261,20 +355,45 @@ def prepare(
     chunks = chunks_of(benchmark, base_of(root))
     log = start_files(path, chunks, shape)
     fill(path, chunks, log, num_workers, tell)
-    contents = {
+    bad = find_bad(benchmark, log)
+    check_bad_images([LeftOut(*each) for each in bad.items()], num_images(chunks) - len(bad), strict)
+    used = drop_files(benchmark, bad)
+    rows = find_rows(benchmark, used)
+    contents: dict[str, Any] = {
         "format": FORMAT,
         "dataset": name,
         "options": options,
         "size": shape[1],
         "longer": shape[2],
-        "notes": benchmark.notes,
+        "notes": used.notes,
         "splits": describe_splits(benchmark, base_of(root)),
     }
-    bad_images = [reason for number in sorted(log) for reason in log[number]["bad"].values()]
-    check_bad_images(bad_images, num_images(chunks) - len(bad_images), skip_bad_images)
+    if bad:
+        contents["used"] = describe_splits(used, base_of(root))
+        for split, values in contents["used"].items():
+            values["rows"] = rows[split].tolist()
     sync_file(path / PIXELS)
+    write_looks(Prepared(path, used, rows, contents, log), root, num_workers, tell)
     write_atomically(path / STORE, json.dumps(contents))
     return open_prepared(path, base_of(root))
+
+
+def write_looks(prepared: Prepared, root: Path, num_workers: int, tell: Progress) -> None:
+    """Writes what the look found: the files that were left out, the copies, and the images."""
+    used, pixels, sizes = prepared.benchmark, pixels_of(prepared.path), prepared.sizes
+    rows = np.concatenate(list(prepared.rows.values()))
+    signatures, base = Signatures.empty(len(rows)), base_of(root)
+    paths = [path for images in split_lists(used).values() for path in images.paths]
+
+    def sign(at: int) -> None:
+        signatures.fill_in(at, cut_kept(pixels[rows[at]], sizes[rows[at]]))
+
+    with ThreadPoolExecutor(num_workers) as pool:
+        for done, _ in enumerate(pool.map(sign, range(len(rows))), start=1):
+            tell("looking for copies", done, len(rows))
+    seen = dict(zip(paths, sample_files(paths), strict=True))
+    copies = find_copies(used, Looks([seen[path] for path in paths], signatures))
+    write_manifest(prepared.path / NAME, list_looks(used, base, prepared.source, seen, copies), again=FILES_AGAIN)
 
 
 def check_alone(
@@ -298,7 +417,7 @@ def start_files(path: Path, chunks: Sequence[Chunk], image_shape: tuple[int, int
     shape = (num_images(chunks), *image_shape)
     sources = {chunk.number: chunk.source for chunk in chunks}
     try:
-        make_folder(path)
+        (make_inner_folder if path.name.startswith(HIDDEN) else make_folder)(path)
         log = {number: record for number, record in read_log(path).items() if record["source"] == sources.get(number)}
         if not has_shape(path, shape):
             log = {}
@@ -342,7 +461,7 @@ def decode_chunk(path: Path, chunk: Chunk) -> dict[str, Any]:
             pixels[index], (width, height) = read_stored(image, shorter, longer / shorter, box)
             sizes[index] = [width, height]
         except BadImage as error:
-            bad[str(chunk.first + index)] = f"{error.name} ({error.reason})"
+            bad[str(chunk.first + index)] = error.reason
     overwrite(path / PIXELS, array.offset + chunk.first * array[0].nbytes, pixels.data)
     return {"chunk": chunk.number, "source": chunk.source, "sha256": digest(pixels), "sizes": sizes, "bad": bad}
 
@@ -403,13 +522,6 @@ def check_room(path: Path, num_bytes: int) -> None:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def split_lists(benchmark: Benchmark) -> dict[str, ImageList]:
-    """In the order in which a store holds them."""
-    test = benchmark.test.images if isinstance(benchmark.test, QueryGallery) else benchmark.test
-    lists = {"train": benchmark.train, "test": test}
-    return lists if benchmark.selection is None else {**lists, "selection": benchmark.selection}
-
-
 def describe_splits(benchmark: Benchmark, base: Path) -> dict[str, Any]:
     """Describe the splits in JSON's words."""
     splits: dict[str, Any] = {
@@ -427,11 +539,11 @@ def describe_splits(benchmark: Benchmark, base: Path) -> dict[str, Any]:
     return splits
 
 
-def benchmark_of(contents: Mapping[str, Any], base: Path) -> Benchmark:
-    """Make a benchmark of what `describe_splits` wrote."""
-    lists = {split: image_list_of(values, base) for split, values in contents["splits"].items()}
+def benchmark_of(contents: Mapping[str, Any], key: str, base: Path) -> Benchmark:
+    """Make a benchmark of what `describe_splits` wrote, under this key of store.json."""
+    lists = {split: image_list_of(values, base) for split, values in contents[key].items()}
     test: ImageList | QueryGallery = lists["test"]
-    values = contents["splits"]["test"]
+    values = contents[key]["test"]
     if "is_query" in values:
         test = QueryGallery(lists["test"], np.array(values["is_query"]), np.array(values["is_gallery"]))
     return Benchmark(contents["dataset"], lists["train"], test, lists.get("selection"), tuple(contents["notes"]))
@@ -443,13 +555,6 @@ def image_list_of(values: Mapping[str, Any], base: Path) -> ImageList:
         boxes = np.array([box or [np.nan] * 4 for box in values["boxes"]])
     paths = tuple(base / path for path in values["paths"])
     return ImageList(paths, np.array(values["labels"], dtype=np.int64), tuple(values["class_names"]), boxes)
-
-
-def boxes_of(images: ImageList) -> list[list[float] | None]:
-    """null for none: in JSON, NaN is not a number at all."""
-    if images.boxes is None:
-        return [None] * len(images)
-    return [None if np.isnan(box).any() else box.tolist() for box in images.boxes]
 
 
 def chunks_of(benchmark: Benchmark, base: Path) -> list[Chunk]:

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from pads.config import Config, Data
-from pads.data.benchmark import Benchmark, ImageList, QueryGallery, count, list_few
+from pads.data.benchmark import Benchmark, ImageList, QueryGallery, count, find_answerable, list_few
+from pads.data.manifest import Manifest
 from pads.data.preprocessing import Preprocessing
 from pads.data.splits import Roles, split_roles
 from pads.data.store import ImageStore
@@ -150,8 +151,10 @@ class Images:
 
     benchmark: Benchmark
     train: ImageStore
-    selection: ImageStore | None
     test: ImageStore
+    selection: ImageStore | None = None
+    manifest: Manifest | None = None
+    """What the look found."""
 
 
 def deal_roles(config: Config, images: Images, watch: Watch, draw: int = 0) -> Views:
@@ -225,16 +228,6 @@ def make_test_view(
         is_query_N=torch.as_tensor(is_query).to(store.device),
         is_gallery_N=torch.as_tensor(kept.is_gallery).to(store.device),
     )
-
-
-def find_answerable(test: QueryGallery) -> np.ndarray:
-    """Find the queries that bad images have left something to find: another image of the class in the gallery."""
-    labels_N = test.images.labels
-    in_gallery_C = np.bincount(labels_N, weights=test.is_gallery)
-    is_query = test.is_query & (in_gallery_C[labels_N] > test.is_gallery)
-    if not is_query.any():
-        raise UserError("the test images that cannot be read leave no query with an answer: mend or replace them.")
-    return is_query
 
 
 def drop_singletons(store: ImageStore, watch: Watch) -> np.ndarray:

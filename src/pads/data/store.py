@@ -26,9 +26,10 @@ import torch
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from pads.data.benchmark import ImageList, count, list_few
+from pads.data.benchmark import ImageList, LeftOut
 from pads.data.budget import DECODING, LARGE, bytes_to_decode, check_alone
 from pads.data.formats import FORMATS_IN_WORDS, open_image
+from pads.data.look import Looks, check_bad_images, sample_file
 from pads.errors import UserError
 from pads.runtime.files import NotWritten, write_array
 from pads.runtime.team import Team
@@ -52,6 +53,8 @@ TURNS = {
 STRIP = 2**22
 """Pixels of a huge picture that are converted at a time."""
 
+LOOK_SIZE, LOOK_RATIO = 64, 4 / 3
+"""What is decoded where the pixels are not kept: small, which is quick."""
 PLACES = ("auto", "gpu", "memory", "disk")
 """Where the pixels of a store may be kept."""
 PLACES_IN_WORDS = {"gpu": "on the GPU", "memory": "in memory", "disk": "on disk"}
@@ -73,7 +76,7 @@ class ImageStore:
     """The images that are in the store."""
     kept: np.ndarray
     """Where these were in the list that was loaded: all of it, but for bad images."""
-    bad_images: tuple[str, ...] = ()
+    bad_images: tuple[LeftOut, ...] = ()
     """The images that were left out, each with its reason."""
     is_on_disk: bool = False
     """The pixels are a file's, mapped into memory."""
@@ -150,23 +153,26 @@ def load_store(
     size: int,
     ratio: float = 1.0,
     *,
-    skip_bad_images: bool = False,
+    strict: bool = False,
     num_workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    looks: Looks | None = None,
 ) -> ImageStore:
-    """Decode all images with threads (Pillow works outside Python's lock); progress is told (done, all)."""
+    """Decode all images with threads (Pillow works outside Python's lock); progress is told (done, all).
+
+    strict: refuses images that cannot be read, which are left out else. looks: is filled in with what is seen of each.
+    """
     shape = compute_stored_shape(size, ratio)
     check_memory(len(images) * math.prod(shape))
     pixels_N3SL = np.empty((len(images), *shape), dtype=np.uint8)
     sizes_N2 = np.zeros((len(images), 2), dtype=np.int64)
 
-    def load(index: int) -> str | None:
-        """Fill in one image; the reason if it cannot be read."""
-        box = None if images.boxes is None else images.boxes[index]
+    def load(index: int) -> LeftOut | None:
+        """Fill in one image, or return why it cannot be read."""
         try:
-            pixels_N3SL[index], sizes_N2[index] = read_stored(images.paths[index], size, ratio, box)
+            pixels_N3SL[index], sizes_N2[index] = read_listed(images, index, size, ratio, looks)
         except BadImage as error:
-            return f"{error.name} ({error.reason})"
+            return LeftOut(images.paths[index], error.reason, is_bad=True)
         return None
 
     reasons = []
@@ -178,10 +184,9 @@ def load_store(
 
     bad_images = tuple(reason for reason in reasons if reason is not None)
     kept = np.array([index for index, reason in enumerate(reasons) if reason is None], dtype=np.int64)
-    check_bad_images(bad_images, len(kept), skip_bad_images)
+    check_bad_images(bad_images, len(kept), strict)
     if bad_images:
-        for position, index in enumerate(kept):  # in place: a second array might not fit into memory
-            pixels_N3SL[position] = pixels_N3SL[index]
+        move_rows(pixels_N3SL, kept)
         images = images.subset(kept)
     return ImageStore(
         pixels=torch.from_numpy(pixels_N3SL[: len(kept)]),
@@ -191,6 +196,67 @@ def load_store(
         kept=kept,
         bad_images=bad_images,
     )
+
+
+def look_at(
+    images: ImageList,
+    looks: Looks,
+    *,
+    num_workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[LeftOut, ...]:
+    """Decode all images, keep nothing but what is seen of them, and return those that cannot be read."""
+
+    def read(index: int) -> LeftOut | None:
+        try:
+            read_listed(images, index, LOOK_SIZE, LOOK_RATIO, looks)
+        except BadImage as error:
+            return LeftOut(images.paths[index], error.reason, is_bad=True)
+        return None
+
+    bad = []
+    with ThreadPoolExecutor(num_workers or os.cpu_count()) as pool:
+        for done, reason in enumerate(pool.map(read, range(len(images))), start=1):
+            bad += [reason] if reason is not None else []
+            if progress is not None:
+                progress(done, len(images))
+    return tuple(bad)
+
+
+def read_listed(
+    images: ImageList, index: int, size: int, ratio: float, looks: Looks | None
+) -> tuple[np.ndarray, tuple[int, int]]:
+    """Read one image of a list as the store keeps it, and put down what is seen of it."""
+    path, box = images.paths[index], None if images.boxes is None else images.boxes[index]
+    if looks is not None:
+        looks.samples[index] = sample_file(path)
+    pixels, original = read_stored(path, size, ratio, box)
+    if looks is not None:
+        looks.signatures.fill_in(index, cut_kept(pixels, original))
+    return pixels, original
+
+
+def move_rows(array: np.ndarray, rows: np.ndarray) -> None:
+    """Put these rows, each of them once, to the beginning in their order; in place: a second array might not fit into memory."""
+    comes_from = np.concatenate([rows, np.setdiff1d(np.arange(len(array)), rows)])
+    is_done = comes_from == np.arange(len(array))
+    for start in np.flatnonzero(~is_done):
+        if is_done[start]:
+            continue
+        held, at = array[start].copy(), start
+        while comes_from[at] != start:
+            array[at] = array[comes_from[at]]
+            is_done[at] = True
+            at = comes_from[at]
+        array[at], is_done[at] = held, True
+
+
+def cut_kept(pixels_3SL: np.ndarray, size: Sequence[int]) -> np.ndarray:
+    """Return the part of the stored pixels that a picture of this width and height takes, as `compute_kept_sizes` has it."""
+    width, height = size
+    rows, columns = pixels_3SL.shape[1:]
+    is_turned = rows != columns and height > width
+    return pixels_3SL[:, : min(rows, width if is_turned else height), : min(columns, height if is_turned else width)]
 
 
 def decode_once(load: Callable[[], ImageStore], team: Team) -> ImageStore:
@@ -233,22 +299,24 @@ def place_store(
     if where not in PLACES:
         raise UserError(f"data.store_on must be {', '.join(PLACES[:-1])} or {PLACES[-1]}, not {where!r}.")
     free = free_bytes or {"gpu": free_on(device), "memory": free_memory()}
-    num_bytes = store.pixels.nbytes
+    num_bytes = len(store) * store.pixels[:1].nbytes
     if where == "auto":
         where = best_place(num_bytes, free, is_cpu=device.type == "cpu", is_on_disk=store.is_on_disk)
     else:
         check_place(where, num_bytes, free, is_cpu=device.type == "cpu", is_on_disk=store.is_on_disk)
-    pixels = store.pixels
-    if where == "gpu":
-        pixels = pixels.to(device)
+    pixels, rows_N = store.pixels, store.rows_N
+    if where != "disk" and rows_N is not None:
+        pixels, rows_N = pixels[rows_N], None
     elif where == "memory" and store.is_on_disk:
         pixels = pixels.clone()
+    if where == "gpu":
+        pixels = pixels.to(device)
     placed = replace(
         store,
         pixels=pixels,
         sizes_N2=store.sizes_N2.to(device),
         labels_N=store.labels_N.to(device),
-        rows_N=None if store.rows_N is None else store.rows_N.to(device),
+        rows_N=None if rows_N is None else rows_N.to(device),
         is_on_disk=where == "disk",
     )
     sent = "" if placed.pixels.device == placed.device else ", and sent to the GPU batch by batch"
@@ -298,17 +366,6 @@ def check_memory(num_bytes: int) -> None:
         )
 
 
-def check_bad_images(bad_images: Sequence[str], num_good: int, skip_bad_images: bool) -> None:
-    if not bad_images:
-        return
-    num_all = count(len(bad_images) + num_good, "image", "images")
-    what = f"{len(bad_images):,} of {num_all} cannot be used: {list_few(bad_images)}"
-    if not skip_bad_images:
-        raise UserError(f"{what}; mend or remove them, or go on without them with --skip-bad-images.")
-    if not num_good:
-        raise UserError(f"{what}; none is left.")
-
-
 class BadImage(UserError):
     """An image that cannot be read, and why."""
 
@@ -349,7 +406,7 @@ def read_stored(
     """One image exactly as the store keeps it, with the width and height of the original."""
     with hold_picture(source, box, min_side=2 * compute_stored_shape(size, ratio)[2]) as (image, original):
         pixels = squeeze(image, size, ratio, original)
-    del image
+        let_go(image)
     DECODING.give_back()
     return pixels, original
 
@@ -406,11 +463,19 @@ def hold_picture(
             check_alone(num_bytes)
             with DECODING.take(num_bytes):
                 if box is None and min_side is not None:
-                    yield upright_draft(image, min_side, size)
+                    picture = upright_draft(image, min_side, size)
                 else:
-                    yield cut(upright_rgb(image), box)
+                    picture = cut(upright_rgb(image), box)
+                if picture[0] is not image:
+                    let_go(image)
+                yield picture
     except Exception as error:  # Pillow's readers raise whatever they stumble over in a broken file
         raise BadImage(source, error) from error
+
+
+def let_go(image: Image.Image) -> None:
+    """Free the pixels of a picture while they count to the budget: Python may keep them until the next one is decoded."""
+    image.im = Image.core.new("L", (1, 1))
 
 
 def from_array(pixels: np.ndarray) -> Image.Image:

@@ -31,10 +31,19 @@ def map_at_r(matches_QK: Tensor, num_relevant_Q: Tensor) -> Tensor:
 
     A query with R = 0 is left out. K must reach R.
     """
+    return _mean_over_relevant(_sum_precisions(matches_QK, num_relevant_Q), num_relevant_Q)
+
+
+def average_precisions(matches_QK: Tensor, num_relevant_Q: Tensor) -> Tensor:
+    """Precisions_Q of each query, whose mean is MAP@R; 0 where R = 0."""
+    return _sum_precisions(matches_QK, num_relevant_Q) / num_relevant_Q.clamp(min=1)
+
+
+def _sum_precisions(matches_QK: Tensor, num_relevant_Q: Tensor) -> Tensor:
     hits_QK = _within_r(matches_QK, num_relevant_Q)
     ranks_K = torch.arange(1, hits_QK.shape[1] + 1, device=hits_QK.device)
     precisions_QK = hits_QK.cumsum(dim=1, dtype=torch.int32) / ranks_K
-    return _mean_over_relevant((precisions_QK * hits_QK).sum(dim=1), num_relevant_Q)
+    return (precisions_QK * hits_QK).sum(dim=1)
 
 
 def _within_r(matches_QK: Tensor, num_relevant_Q: Tensor) -> Tensor:

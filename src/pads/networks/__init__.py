@@ -1,4 +1,7 @@
-"""Embedding networks. A backbone is an `nn.Module` that maps images to features and knows its `num_features`."""
+"""Embedding networks. A backbone is an `nn.Module` that maps images to features and knows its `num_features`.
+
+It may say what its weights want to see, `mean` and `std` of RGB from 0 to 1; those of ImageNet, if it does not.
+"""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -8,16 +11,17 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from pads.config import lookup, option_names
+from pads.config import Network, lookup, option_names
 from pads.errors import UserError
 from pads.networks.efficientnet_lite import EfficientNetLite0
-from pads.networks.embedding import EmbeddingNetwork, use_seed
+from pads.networks.embedding import EmbeddingNetwork, PooledFeatures, count_features, use_seed
+from pads.networks.heads import HEADS, Head, make_head
 from pads.networks.inception_bn import InceptionBN
 from pads.networks.pooling import POOLINGS
 from pads.networks.resnet import resnet18, resnet34, resnet50, resnet50_he
 from pads.networks.small import SmallNetwork
-from pads.networks.timm_models import find_timm_record, is_timm, timm_backbone
-from pads.networks.weights import WeightsUsed, find_weights, load_weights, match_tensors, read_tensors
+from pads.networks.timm_models import find_timm_record, is_timm, model_input, timm_backbone
+from pads.networks.weights import WeightsUsed, find_weights, has_package, load_weights, match_tensors, read_tensors
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "small": SmallNetwork,
@@ -36,6 +40,21 @@ def check_backbone(name: str) -> None:
         find_timm_record(name)
     else:
         lookup(BACKBONES, name, "backbone")
+
+
+def find_input(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and standard deviation of the pixels that the backbone's weights were made for."""
+    if is_timm(name):
+        made_for = model_input(name)
+        return made_for.mean, made_for.std
+    maker = lookup(BACKBONES, name, "backbone")
+    return getattr(maker, "mean", Network.mean), getattr(maker, "std", Network.std)
+
+
+def find_num_features(name: str) -> int:
+    """Return how many features the backbone gives."""
+    with torch.device("cpu" if is_timm(name) else "meta"):
+        return count_features(build_backbone(name))
 
 
 def backbone_of(path: Path) -> str:
@@ -62,13 +81,20 @@ def build_backbone(name: str, *, pooling: str = "mean", image_size: int | None =
 
 __all__ = [
     "BACKBONES",
+    "HEADS",
     "POOLINGS",
     "EmbeddingNetwork",
+    "Head",
+    "PooledFeatures",
     "WeightsUsed",
     "backbone_of",
     "build_backbone",
     "check_backbone",
+    "find_input",
+    "find_num_features",
     "find_weights",
+    "has_package",
     "load_weights",
+    "make_head",
     "use_seed",
 ]

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pads.errors import UserError
+from pads.networks.heads import Head
 from pads.networks.pooling import pool_twice
 from pads.networks.weights import WeightsUsed
 
 
 class EmbeddingNetwork(nn.Module):
-    """Map images_BCHW to embeddings_BD, of unit length if `normalise`."""
+    """Map images_BCHW, or features_BF of its backbone, to embeddings_BD, of unit length if `normalise`."""
 
     weights_used: WeightsUsed | None = None
     """The file that the backbone started from."""
@@ -38,9 +39,7 @@ class EmbeddingNetwork(nn.Module):
         """
         super().__init__()
         self.backbone = backbone
-        # timm calls the width behind its heads head_hidden_size, where that is not the number of feature maps
-        num_features: Any = getattr(backbone, "head_hidden_size", None) or backbone.num_features
-        self.embedding = nn.Linear(int(num_features), embedding_dim)
+        self.embedding = nn.Linear(count_features(backbone), embedding_dim)
         self.frozen_batch_norm, self.normalise, self.in_bfloat16 = frozen_batch_norm, normalise, bfloat16
         # here and not where it is trained: another memory layout would give other bits to the network that is loaded
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -58,18 +57,37 @@ class EmbeddingNetwork(nn.Module):
             self.gives_features = True
 
     def forward(self, images_BCHW: Tensor) -> Any:
-        # the head stays in float32: half precision in the last layer would move distances by a good part of a bin
-        kind = images_BCHW.device.type
-        with torch.autocast(kind, torch.bfloat16, cache_enabled=False) if self.in_bfloat16 else nullcontext():
-            features_BF = self.backbone(images_BCHW)
+        features_BF = self.pool_features(images_BCHW)
         if self.gives_features:
             features_BF, of_both_BF = features_BF
-        with torch.autocast(kind, enabled=False):
+        # the head stays in float32: half precision in the last layer would move distances by a good part of a bin
+        with torch.autocast(images_BCHW.device.type, enabled=False):
             embeddings_BD = self.embedding(features_BF.float())
         embeddings_BD = F.normalize(embeddings_BD, dim=1) if self.normalise else embeddings_BD
         if self.gives_features and self.training:
             return embeddings_BD, features_BF.float(), of_both_BF.float()
         return embeddings_BD
+
+    def pool_features(self, images_BCHW: Tensor) -> Any:
+        """Return the pooled features of the backbone, in its own precision; with mean plus maximum if it gives both.
+
+        Features_BF in place of images are these features already.
+        """
+        if images_BCHW.ndim == 2:
+            return images_BCHW
+        kind = images_BCHW.device.type
+        with torch.autocast(kind, torch.bfloat16, cache_enabled=False) if self.in_bfloat16 else nullcontext():
+            return self.backbone(images_BCHW)
+
+    def freeze_backbone(self) -> None:
+        """Let the head learn alone."""
+        self.backbone.requires_grad_(False)
+
+    def start_from(self, head: Head) -> None:
+        """Put this head in place of the random one."""
+        with torch.no_grad():
+            self.embedding.weight.copy_(head.weight_DF)
+            self.embedding.bias.copy_(head.bias_D)
 
     def train(self, mode: bool = True) -> EmbeddingNetwork:
         super().train(mode)
@@ -78,6 +96,26 @@ class EmbeddingNetwork(nn.Module):
                 if isinstance(module, nn.BatchNorm2d):
                     module.eval()
         return self
+
+
+def count_features(backbone: nn.Module) -> int:
+    """Return how many features a backbone gives."""
+    # timm calls the width behind its heads head_hidden_size, where that is not the number of feature maps
+    num_features: Any = getattr(backbone, "head_hidden_size", None) or backbone.num_features
+    return int(num_features)
+
+
+class PooledFeatures(nn.Module):
+    """Map images_BCHW to the pooled features_BF of a network's backbone, without its head."""
+
+    def __init__(self, network: EmbeddingNetwork, *, normalise: bool = False) -> None:
+        super().__init__()
+        self.network, self.normalise = network, normalise
+
+    def forward(self, images_BCHW: Tensor) -> Tensor:
+        features = self.network.pool_features(images_BCHW)
+        features_BF = (features[0] if self.network.gives_features else features).float()
+        return F.normalize(features_BF, dim=1) if self.normalise else features_BF
 
 
 @contextmanager

@@ -46,12 +46,18 @@ def convolve_norm_add_relu(
 def convolve_and_normalise(maps: Tensor, convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> Tensor:
     """norm(convolution(maps)), for what cuDNN has no kernel of the whole for: depthwise, or with no ReLU after it.
 
-    Folded, the maps between the two need not be kept for the gradients of scale and shift.
+    Folded, the maps between the two need not be kept for the gradients of scale and shift; and a CPU that only looks at
+    images passes over them once less.
     """
-    if not folds(maps, norm):
+    if not folds(maps, norm) and not is_looked_at(maps, norm.training):
         return norm(convolution(maps))
     weight, bias = fold_norm(convolution, norm)
     return F.conv2d(maps, weight, bias, convolution.stride, convolution.padding, groups=convolution.groups)
+
+
+def is_looked_at(maps: Tensor, is_training: bool) -> bool:
+    """Tell whether a CPU embeds images and nothing is to be learned from them, nor traced."""
+    return not (is_training or torch.is_grad_enabled() or maps.is_cuda or torch.compiler.is_compiling())
 
 
 def folds(maps: Tensor, norm: nn.BatchNorm2d) -> bool:

@@ -3,7 +3,7 @@
 The state-dict names are those of the published file, which came from Caffe (`inception_3a_1x1.weight`,
 `conv1_7x7_s2_bn.running_mean`, ...), so that it loads unchanged; that is why the convolutions have biases, which the
 batch norms make superfluous. Those weights want BGR pixels from 0 to 255 less (104, 117, 128). Here the images come in
-as RGB and are turned round inside; the rest is `network.mean` (128, 117, 104) / 255 and `network.std` 1 / 255.
+as RGB and are turned round inside; the rest is `mean` and `std`.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ BLOCKS = (
 
 class InceptionBN(nn.Module):
     """The trunk without its classification head: 1024 features."""
+
+    mean, std = (128 / 255, 117 / 255, 104 / 255), (1 / 255,) * 3
 
     def __init__(self, pooling: str = "mean") -> None:
         super().__init__()

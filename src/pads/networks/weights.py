@@ -205,6 +205,11 @@ def some(names: Iterable[str], most: int = 3) -> str:
 # -- installed ---------------------------------------------------------------------------------------------------------
 
 
+def has_package(backbone: str) -> bool:
+    """Tell whether the package with the weights of this backbone is installed."""
+    return backbone in PACKAGED and importlib.util.find_spec(PACKAGED[backbone][1]) is not None
+
+
 def find_packaged(package: str, module: str, file: str) -> Path:
     """Return the file of weights inside an installed package, none of whose code is run."""
     spec = importlib.util.find_spec(module)

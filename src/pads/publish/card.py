@@ -9,6 +9,7 @@ from typing import Any
 import pads
 from pads.config import Config
 from pads.runs import RunFolder
+from pads.verdict import judge
 
 COLUMNS = {"map@r": "MAP@R", "r-precision": "R-precision", "nmi": "NMI"}
 PROTOCOLS = {
@@ -64,14 +65,17 @@ def how_good(figures: Mapping[str, Any] | None, checkpoint: str = "selected") ->
     names = [name for name in test["trained"] if name.startswith("recall@") or name in COLUMNS]
     heads = [COLUMNS.get(name, "R@" + name.partition("@")[2]) for name in names]
     lines = [f"| | {' | '.join(heads)} |", "|---" + "|--:" * len(heads) + "|"]
-    for row in ("raw pixels", "untrained", own):
+    for row in ("raw pixels", "pretrained features", "untrained", own):
+        if row not in test:  # random weights have no features worth a row
+            continue
         lines.append(f"| {row} | {' | '.join(f'{100 * test[row][name]:.1f}' for name in names)} |")
     picked = (figures.get("selection") or {}).get("epoch")
     protocol = PROTOCOLS["last" if own == "last" else figures["protocol"]]
     stamp = protocol.format(epoch=f"epoch {picked}" if picked else "the epoch")
     of_what = f"On {size['images']:,} test images of {size['classes']:,} classes, in percent:"
     changed = [f"Data changed: {figures['data_changed']}"] if "data_changed" in figures else []
-    return head + "\n\n".join([of_what, "\n".join(lines), f"Protocol: {stamp}", *changed])
+    worth = [" ".join(judge(figures.get("compared", {})))] if own == "trained" and "compared" in figures else []
+    return head + "\n\n".join([of_what, "\n".join(lines), *worth, f"Protocol: {stamp}", *changed])
 
 
 def how_made(config: Config, figures: Mapping[str, Any] | None) -> str:
@@ -96,7 +100,7 @@ def how_made(config: Config, figures: Mapping[str, Any] | None) -> str:
 
 def limits(config: Config) -> str:
     lines = [
-        "- What is alike was learnt from the classes above; on other kinds of pictures, measure before you rely on it.",
+        "- What is alike was learnt from other pictures than yours: measure on your own before you rely on it.",
         '- Distances mean something within this network only, and a threshold for "the same" has to be calibrated.',
         "- One square crop of the centre is seen: what lies at the edge of a long picture is not.",
     ]

@@ -1,7 +1,8 @@
 """`pads export`: a folder with the network in the formats asked for, all that is needed to use it, and a model card.
 
 model.safetensors, model.onnx, model.pt2   the network, each with preprocessing and labels inside
-preprocessing.json                         what has to be done to a picture
+preprocess.py                              reads pictures for the graphs, with numpy and Pillow alone
+preprocessing.json                         what has to be done to a picture, in words
 labels.json                                the classes that the network was trained on
 export.json                                what was exported, checksums, and the difference to the original
 README.md                                  the model card
@@ -13,20 +14,24 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from pads.config import Config, lookup
 from pads.data.loading import find_training_classes
+from pads.data.manifest import Manifest, read_manifest
 from pads.data.store import compute_stored_shape
 from pads.errors import UserError
 from pads.model import Model, fingerprint, load
-from pads.publish.export_card import model_card
+from pads.publish.export_card import backbone_card, model_card
 from pads.publish.formats import FORMATS, TOLERANCE, difference
 from pads.runs import RunFolder
+from pads.runs.backbone import is_backbone
 from pads.runtime.files import (
     PARTIAL,
     make_folder,
+    make_inner_folder,
     put_in_place,
     remove_empty_folder,
     remove_file,
@@ -51,20 +56,24 @@ def export_run(
     checkpoint: str = "selected",
     note: Callable[[str], None] | None = None,
 ) -> Path:
-    """Writes the network of a run in these formats into a folder, `RUN/export` unless told otherwise.
+    """Writes the network of a run in these formats into a folder, `RUN/export` unless told otherwise; or `backbone:NAME`.
 
     Each is run in a fresh process and compared with the original; one that differs is not kept.
     """
     say = note or (lambda sentence: None)
     for name in formats:
         lookup(FORMATS, name, "format")
-    folder = run if isinstance(run, RunFolder) else RunFolder.open(run)
-    model = load(folder, checkpoint=checkpoint, device="cpu")
+    if is_backbone(run) and out is None:
+        raise UserError(f"{run} has no folder of its own: say where to write it with --out DIR.")
+    folder = None if is_backbone(run) else run if isinstance(run, RunFolder) else RunFolder.open(run)
+    model = load(folder or run, checkpoint=checkpoint, device="cpu")
     model.network.in_bfloat16 = False  # what is exported computes in float32 throughout, and says so
     model.config = replace(model.config, precision="float32")
-    path = folder.path / "export" if out is None else Path(out).expanduser()
-    exported = open_folder(path, fingerprint(model), checkpoint)
-    labels = labels_of(model.config, say)
+    path = folder.path / "export" if folder is not None and out is None else Path(out or "").expanduser()
+    exported = open_folder(path, fingerprint(model), checkpoint, is_inner=out is None)
+    labels = None
+    if folder is not None:
+        labels = labels_of(model.config, read_manifest(folder.manifest_path), say)
     about = {"preprocessing": json.dumps(preprocessing_of(model)), "labels": json.dumps(labels)}
     for name in formats:
         try:
@@ -76,13 +85,15 @@ def export_run(
             raise
         say(f"{path / FORMATS[name].file}: differs from the original by {exported['formats'][name]['difference']:.1e}.")
     write_atomically(path / "preprocessing.json", json.dumps(preprocessing_of(model), indent=2) + "\n")
+    write_atomically(path / "preprocess.py", preprocess_for(model))
     write_atomically(path / "labels.json", json.dumps(labels, indent=2) + "\n")
     write_atomically(path / EXPORT, json.dumps(exported, indent=2) + "\n")
-    write_atomically(path / "README.md", model_card(folder, model, exported, labels))
+    card = backbone_card(str(run), model, exported) if folder is None else model_card(folder, model, exported, labels)
+    write_atomically(path / "README.md", card)
     return path
 
 
-def open_folder(path: Path, made_by: str, checkpoint: str) -> dict[str, Any]:
+def open_folder(path: Path, made_by: str, checkpoint: str, *, is_inner: bool) -> dict[str, Any]:
     """Make the folder, or open that of an earlier export; return what it holds of this very network."""
     if (path / EXPORT).is_file():
         shape = {"model": str, "checkpoint": str, "formats": is_formats}
@@ -93,7 +104,7 @@ def open_folder(path: Path, made_by: str, checkpoint: str) -> dict[str, Any]:
     killed_early = {EXPORT + PARTIAL}
     if path.exists() and (not path.is_dir() or {each.name for each in path.iterdir()} - killed_early):
         raise UserError(f"{path} exists and is not an export of pads: give a new folder with --out.")
-    make_folder(path)
+    make_inner_folder(path) if is_inner else make_folder(path)
     empty: dict[str, Any] = {"model": made_by, "checkpoint": checkpoint, "formats": {}}
     write_atomically(path / EXPORT, json.dumps(empty, indent=2) + "\n")  # so that the same command can go on
     return empty
@@ -114,6 +125,13 @@ def write_format(model: Model, name: str, path: Path, about: dict[str, str]) -> 
         remove_file(partial)
     sha256 = hashlib.sha256(content).hexdigest()
     return {"file": format.file, "bytes": len(content), "sha256": sha256, "difference": largest}
+
+
+def preprocess_for(model: Model) -> str:
+    """Return preprocess.py with the numbers of this network."""
+    _, shorter, longer = compute_stored_shape(model.preprocessing.store_size, model.preprocessing.store_ratio)
+    text = resources.files("pads.publish").joinpath("preprocess.py").read_text(encoding="utf-8")
+    return text.replace("SHORTER, LONGER = 320, 427", f"SHORTER, LONGER = {shorter}, {longer}")
 
 
 def preprocessing_of(model: Model) -> dict[str, Any]:
@@ -151,9 +169,9 @@ def preprocessing_of(model: Model) -> dict[str, Any]:
     }
 
 
-def labels_of(config: Config, say: Callable[[str], None]) -> list[str] | None:
+def labels_of(config: Config, known: Manifest | None, say: Callable[[str], None]) -> list[str] | None:
     try:
-        return find_training_classes(config)
+        return find_training_classes(config, known)
     except UserError as error:
         say(f"The names of the training classes are not known, since the run's images could not be read: {error}")
         return None

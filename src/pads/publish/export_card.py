@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pads.data.benchmark import count
-from pads.data.store import compute_stored_shape
 from pads.model import Model
 from pads.publish.card import LICENCE, how_good, how_made, limits
 from pads.publish.formats import FORMATS
@@ -20,13 +20,41 @@ def model_card(run: RunFolder, model: Model, exported: Mapping[str, Any], labels
         f"# {title}: images to vectors that are near when the images look alike",
         summary(model, labels),
         files(exported),
-        usage(exported, model),
+        usage(exported),
         how_good(metrics, exported["checkpoint"]),
         how_made(config, metrics),
         limits(run.config),
         LICENCE,
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def backbone_card(name: str, model: Model, exported: Mapping[str, Any]) -> str:
+    """The card of `backbone:NAME`, of which nothing was trained here."""
+    weights = model.network.weights_used
+    assert weights is not None
+    made = [
+        f"- network: {model.config.network.backbone}, images of {model.config.data.image_size} pixels",
+        f"- weights: {weights.record()['file']} (sha256 {weights.sha256})",
+        "- vectors: the pooled features of the network, scaled to unit length; nothing was trained by pads",
+    ]
+    parts = [
+        f"# {model.config.network.backbone}: images to vectors that are near when the images look alike",
+        summary(model, None),
+        files(exported),
+        usage(exported),
+        f"## How good it is\n\nNothing was measured here: `pads evaluate {plain_name(name)} --data DIR` does it on your images.",
+        "\n".join(["## How it was made\n", *made]),
+        limits(model.config),
+        LICENCE,
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def plain_name(name: str) -> str:
+    """The name of a backbone without the folder of its file: a card tells nothing of the machine."""
+    backbone, equals, file = name.partition("=")
+    return backbone + equals + Path(file).name
 
 
 def summary(model: Model, labels: Sequence[str] | None) -> str:
@@ -50,37 +78,24 @@ def files(exported: Mapping[str, Any]) -> str:
     return "\n".join(["## Files\n", head, *rows])
 
 
-def usage(exported: Mapping[str, Any], model: Model) -> str:
-    _, shorter, longer = compute_stored_shape(model.preprocessing.store_size, model.preprocessing.store_ratio)
+def usage(exported: Mapping[str, Any]) -> str:
     snippets = [USAGE[name] for name in USAGE if name in exported["formats"]]
     if exported["formats"].keys() & {"onnx", "torch-export"}:
-        snippets.insert(0, READING.format(shorter=shorter, longer=longer))
-    about = "What has to be done to a picture, and which of it the graphs do themselves, is in `preprocessing.json`."
+        snippets = [READING, *snippets]
+    about = (
+        "`preprocess.py` reads pictures of any kind as pads does, with numpy and Pillow alone. What it does, and what the "
+        "graphs do themselves, is in `preprocessing.json`."
+    )
     return "\n\n".join(["## Use", about, *(f"```python\n{snippet}```" for snippet in snippets)])
 
 
-READING = """import numpy as np
-from PIL import Image, ImageOps
+READING = """from preprocess import read  # preprocess.py lies beside this card
 
-
-def read(path):
-    with Image.open(path) as file:
-        image = ImageOps.exif_transpose(file)
-    if image.has_transparency_data:
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
-    lying = image.convert("RGB")
-    if {shorter} < {longer} and image.width < image.height:
-        lying = lying.transpose(Image.Transpose.TRANSPOSE)
-    kept = lying.resize((min(lying.width, {longer}), min(lying.height, {shorter})), Image.Resampling.LANCZOS)
-    pixels = np.zeros(({shorter}, {longer}, 3), np.uint8)
-    pixels[: kept.height, : kept.width] = kept
-    return pixels, image.size
-
-
-pixels, sizes = map(np.stack, zip(*map(read, ["a.jpg", "b.jpg"])))
+pixels, sizes = read(["a.jpg", "b.jpg"])
 """
 USAGE = {
-    "onnx": """import onnxruntime
+    "onnx": """import numpy as np
+import onnxruntime
 
 session = onnxruntime.InferenceSession("model.onnx")
 vectors = session.run(None, {"pixels": pixels, "sizes": sizes})[0]

@@ -10,6 +10,8 @@ from pads.config import AutoConfig, Config, drop_auto, to_dict
 from pads.data.benchmark import count
 from pads.recipes import RECIPES
 from pads.reports.groups import Group, alike, flat
+from pads.runs.events import ROWS
+from pads.verdict import judge, name_backbone
 
 PAPER: dict[str, tuple[str, dict[str, float]]] = {
     "cub200-margin-udist": ("Tab. 1", {"recall@1": 0.635, "recall@2": 0.749, "recall@4": 0.844, "nmi": 0.681}),
@@ -29,7 +31,6 @@ PROTOCOLS = {
     "test-selected": "The epoch was picked on the test split itself, as the authors did: the figures are too good.",
     "unfinished": "The run is not finished: the final figures of the test split come at its end.",
 }
-ROWS = ("raw pixels", "untrained", "last", "trained")
 Figure = tuple[float, float | None]
 """Mean and standard deviation over the runs; None for a single one."""
 
@@ -38,7 +39,8 @@ def headline_of(group: Group, so_far: Mapping[str, float] | None = None) -> dict
     """JSON-ready. `so_far` are figures of the test split for a run that is not finished."""
     finished = [metrics for run in group.runs if (metrics := run.metrics) is not None and "test" in metrics]
     protocols = sorted({metrics["protocol"] for metrics in finished}) or ["unfinished"]
-    rows = {name: mean_figures([metrics["test"][name] for metrics in finished]) for name in ROWS} if finished else {}
+    shared = [name for name in ROWS if finished and all(name in metrics["test"] for metrics in finished)]
+    rows = {name: mean_figures([metrics["test"][name] for metrics in finished]) for name in shared}
     if finished:  # no seed is in the pixels
         rows["raw pixels"] = mean_figures([finished[0]["test"]["raw pixels"]])
     if protocols == ["last"]:
@@ -56,8 +58,16 @@ def headline_of(group: Group, so_far: Mapping[str, float] | None = None) -> dict
         "protocol_note": " ".join(PROTOCOLS[protocol] for protocol in protocols),
         "columns": [*(f"recall@{k}" for k in group.config.recall_at), "map@r", "nmi"],
         "rows": rows,
+        "judgement": judge_group(group, finished),
         "notes": notes_of(group, finished, where),
     }
+
+
+def judge_group(group: Group, finished: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the figures of a single run are worth; of several, the standard deviation says it."""
+    if len(finished) != 1:
+        return []
+    return judge(finished[0].get("compared", {}), backbone=name_backbone(group.config.network))
 
 
 def mean_figures(figures: Sequence[Mapping[str, float]]) -> dict[str, Figure]:

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import pads
 from pads.config import to_json
+from pads.data import OWN_IMAGES
+from pads.data.benchmark import count
+from pads.data.manifest import read_manifest
+from pads.errors import UserError, one_line
 from pads.reports.curves import Band, charts_of, metric_title
 from pads.reports.gallery import SHOWN
 from pads.reports.groups import Group, curve_names
 from pads.reports.heatmap import LOG_FLOOR, Progression
 from pads.reports.look import Look
 from pads.reports.thumbnails import COLUMNS, PER_SHEET, sheets
+from pads.runs import RunFolder
 
 SCRIPTS = ("page.js", "heatmap.js", "curves.js", "gallery.js", "map.js")
+MOST_LISTED = 200
+"""Files that were left out; the run's data.jsonl has all."""
 MOST_POINTS = 300
 """Of a curve or a progression in the page; the CSV files have all."""
 
@@ -44,12 +53,14 @@ def page_of(
     }
     missing = [*list_unfinished(groups), *([look.note] if look and look.note else [])]
     parts = {
-        "title": escape(", ".join(group.label for group in groups)),
+        "title": escape(title_of(groups)),
         "css": resource("page.css"),
         "js": "\n".join(map(resource, SCRIPTS)),
         "data": safe_json(data),
         "missing": "".join(f'<p class="missing">{escape(sentence)}</p>' for sentence in missing),
         "headlines": "".join(map(headline_html, headlines)),
+        "search": search_html(groups[0].runs[0]),
+        "left_out": "".join(map(list_left_out, groups)),
         "files": escape(f"Beside this page: {', '.join(files)}.") if files else "",
         "settings": "".join(map(settings_html, groups)),
         "version": escape(pads.__version__),
@@ -85,6 +96,43 @@ def list_unfinished(groups: Sequence[Group]) -> list[str]:
     ]
 
 
+def title_of(groups: Sequence[Group]) -> str:
+    """Return what the page is about: the user's own folder, or the recipes."""
+    config = groups[0].config
+    if len(groups) == 1 and config.data.name in OWN_IMAGES and config.data.root is not None:
+        return Path(config.data.root).name or config.data.root
+    return ", ".join(group.label for group in groups)
+
+
+def search_html(run: RunFolder) -> str:
+    """How to search the images of a run whose index was made with it."""
+    index = run.path / "images-index"
+    if not (index / "index.json").is_file():
+        return ""
+    return f'<p class="search">Search these images: <code>pads serve {escape(shlex.quote(str(index)))}</code></p>'
+
+
+def list_left_out(group: Group) -> str:
+    """List the files that a run did not use, and why; of very many, the first."""
+    run = group.runs[0]
+    try:
+        manifest = read_manifest(run.manifest_path)
+    except UserError:  # the page on a run whose list is damaged is still worth a look
+        return ""
+    files = manifest.left_out if manifest is not None else ()
+    if not files:
+        return ""
+    rows = "".join(f"<li>{escape(one_line(each.path))}: {escape(each.reason)}</li>" for each in files[:MOST_LISTED])
+    more = f"<li>and {len(files) - MOST_LISTED:,} more, in {escape(str(run.manifest_path))}</li>"
+    listed = rows + (more if len(files) > MOST_LISTED else "")
+    num_bad = sum(each.is_bad for each in files)
+    bad = f", of which {count(num_bad, 'image', 'images')} cannot be read" if num_bad else ""
+    title = f"{count(len(files), 'file', 'files')} left out{bad}"
+    return (
+        f'<details class="left-out"{" open" if num_bad else ""}><summary>{title}</summary><ul>{listed}</ul></details>'
+    )
+
+
 def headline_html(headline: Mapping[str, Any]) -> str:
     runs = headline["runs"]
     seeds = f"{'seed' if len(runs) == 1 else 'seeds'} {', '.join(str(run['seed']) for run in runs)}"
@@ -95,6 +143,7 @@ def headline_html(headline: Mapping[str, Any]) -> str:
         f'<p class="caption">{escape(headline["protocol_note"])}</p>'
         + bars_html(headline["rows"])
         + table_html(headline["rows"], headline["columns"])
+        + "".join(f'<p class="judgement">{escape(sentence)}</p>' for sentence in headline["judgement"])
         + "".join(f'<p class="caption">{escape(note)}</p>' for note in headline["notes"])
         + f'<dl class="about">{"".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in pairs)}</dl></div>'
     )

@@ -14,11 +14,10 @@ import numpy as np
 import torch
 
 from pads.config import Config, lookup
-from pads.data.benchmark import Benchmark, QueryGallery
+from pads.data.benchmark import Benchmark, QueryGallery, find_answerable
 from pads.data.loading import load_test_view
 from pads.data.manifest import Changes, find_changes, list_data, pick_unchanged, read_manifest
 from pads.data.prepare import Prepared
-from pads.data.roles import find_answerable
 from pads.errors import UserError
 from pads.evaluate import embed
 from pads.metrics.retrieval import map_at_r, recall_at
@@ -82,7 +81,7 @@ def look_at(run: RunFolder, *, map_method: str = "auto", classes: Sequence[str] 
         config = replace(model.config, compiled=False)  # to compile takes longer than to look
         notes: list[str] = []
         choose = functools.partial(keep_recorded, run, config, notes)
-        view = load_test_view(config, device, nobody, choose)
+        view = load_test_view(config, device, nobody, choose, read_manifest(run.manifest_path))
         images, rows = view.store.images, view.indices_N.cpu().numpy()
         class_names = tuple(images.class_names[label] for label in np.unique(images.labels[rows]))
         pinned = [lookup({name: at for at, name in enumerate(class_names)}, name, "class") for name in classes]

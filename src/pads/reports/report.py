@@ -16,7 +16,7 @@ from pads.reports.look import Look, look_at
 from pads.reports.projection import METHODS
 from pads.reports.tables import write_tables
 from pads.runs import RunFolder
-from pads.runtime.files import make_folder, write_atomically
+from pads.runtime.files import make_inner_folder, write_atomically
 
 MAPS = (*METHODS, "none")
 PAGE = "report.html"
@@ -49,7 +49,7 @@ def write_report(
     page = place_of(groups[0].runs[0] if out is None else out)
     look, look_missing = try_to_look(groups[0].runs[0], map_method, classes)
     folder = page.with_suffix("")
-    make_folder(folder)
+    make_inner_folder(folder)
     files = write_tables(folder, groups, look)
     notes = [note for note in (look_missing, look.note if look else "") if note]
     if has_matplotlib():

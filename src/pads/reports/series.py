@@ -110,7 +110,7 @@ def is_metric(name: str) -> bool:
 def learning_rates(config: Config, *records: list[dict[str, Any]]) -> Curve:
     """The rate of the network from the start of each epoch; nothing before the first epoch that was measured."""
     every = [record for kind in records for record in kind]
-    epochs = [record for record in every if "epoch" in record]
+    epochs = [record for record in every if record.get("epoch") and "stage" not in record]
     if not epochs:
         return {"steps": [], "values": []}
     steps_per_epoch = max(1, epochs[-1]["step"] // epochs[-1]["epoch"])

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from pads.errors import UserError
 from pads.runtime.files import AGAIN, write_atomically
-from pads.runtime.reading import Misfit, Shape, check_shape
+from pads.runtime.reading import Misfit, Shape, check_regular, check_shape
 
 
 def save_state(path: Path, state: Mapping[str, Any], *, again: str = AGAIN) -> None:
@@ -43,6 +43,7 @@ def to_safetensors(tensors: dict[str, Tensor], about: Mapping[str, str]) -> byte
 def load_state(path: Path, shape: Shape = dict) -> dict[str, Any]:
     """Read what `save_state` wrote, if it has this shape."""
     try:
+        check_regular(path)
         with safetensors.safe_open(path, framework="pt") as file:
             tree = json.loads((file.metadata() or {})["state"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -11,7 +11,8 @@ from pads.runtime.reading import has_shape, is_count, is_positive, read_json_lin
 EVENT = {
     "event": str,
     "step": is_count,
-    "epoch?": is_positive,
+    "stage?": is_count,
+    "epoch?": is_count,
     "distribution?": [float],
     "drawn?": [float],
     "policy_entropies?": [float],
@@ -23,17 +24,33 @@ TIMING = {"step": is_positive, "seconds?": float, "images_per_second": float}
 TEST_POINT = {"step": is_count, "epoch": is_positive, "recall@1": float}
 SHAPES = {"events.jsonl": EVENT, "timing.jsonl": TIMING, "test_curve.jsonl": TEST_POINT}
 
-FIGURES = {row: {str: float} for row in ("raw pixels", "untrained", "last", "trained")}
+ROWS = ("raw pixels", "pretrained features", "untrained", "last", "trained")
+"""Of the closing table; the second, the pooled features without a head, is there where the backbone came with weights."""
+FIGURES = {row + "?" * (row == "pretrained features"): {str: float} for row in ROWS}
+
+
+def is_estimate(value: Any) -> bool:
+    """Tell whether this is a mean with both ends of its interval."""
+    return has_shape(value, [float]) and len(value) == 3
+
+
+ESTIMATES = {"recall@1?": is_estimate, "map@r?": is_estimate}
 MEASURED = {
     "recipe": str,
     "seed": is_count,
-    "steps": is_positive,
+    "steps": is_count,
     "protocol": lambda value: value in ("selected", "test-selected", "last"),
-    "selection": (None, {"step": is_positive, "epoch": is_positive}),
+    "selection": (None, {"step": is_count, "epoch": is_count}),
     "splits": {"test": dict, str: {"images": is_count, "classes": is_count}},
     "test": FIGURES,
     "weights?": (None, dict),
     "data_changed?": str,
+    "compared?": {
+        "queries": is_positive,
+        "classes": is_positive,
+        "trained": ESTIMATES,
+        "gain_over": {str: ESTIMATES},
+    },
 }
 UNMEASURED = {"steps": is_positive, "test?": lambda value: False}
 
@@ -42,7 +59,7 @@ def is_measured(value: Any) -> bool:
     """Tell whether these are the figures of a whole run: the same of every network, and of a selected epoch if there is one."""
     if not has_shape(value, MEASURED):
         return False
-    same = len({tuple(sorted(value["test"][row])) for row in FIGURES}) == 1
+    same = len({tuple(sorted(value["test"][row])) for row in ROWS if row in value["test"]}) == 1
     return same and (value["selection"] is None) == (value["protocol"] == "last")
 
 

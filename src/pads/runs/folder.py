@@ -2,11 +2,13 @@
 
 config.json         what was asked for
 environment.json    what it ran on
-data.jsonl          which images it began with, and what became different since (`pads.data.manifest`)
+data.jsonl          which images it began with, those left out and why, and what became different since (`pads.data.manifest`)
 events.jsonl        one JSON per event, deterministic: a resumed run has the same bytes as one never stopped
 timing.jsonl        seconds and images per second, which are not
 test_curve.jsonl    the test split over training, if asked for; nothing in training reads it
 checkpoints/        step-000123.safetensors: everything a resumed run needs
+start.safetensors   the heads that were made from the training images, where the config asks for one
+features.safetensors  the features of all images, where the backbone is frozen
 selected.safetensors  the network at the epoch that the selection split picked
 metrics.json        the final figures; it exists when the run is finished
 """
@@ -18,7 +20,7 @@ import json
 import platform
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,6 +31,7 @@ import torch
 import pads
 from pads.config import Config, from_dict, lookup, to_json
 from pads.errors import UserError
+from pads.runs.backbone import is_backbone
 from pads.runs.checkpoint import load_state, save_state
 from pads.runs.events import METRICS
 from pads.runtime.files import (
@@ -45,19 +48,22 @@ from pads.runtime.files import (
     sync_lines,
     write_atomically,
 )
-from pads.runtime.reading import is_count, is_positive, read_json
+from pads.runtime.reading import is_count, is_positive, read_json, read_regular
 from pads.runtime.team import num_processes
 
 KEPT_CHECKPOINTS = 2
-CHECKPOINT = {"network?": dict, "curriculum?": dict, "selected?": {"step": is_count, "epoch?": is_positive}}
+CHECKPOINT = {"network?": dict, "curriculum?": dict, "selected?": {"step": is_count, "epoch?": is_count}}
 TO_RESUME = {
     **dict.fromkeys(("network", "loss", "optimiser", "curriculum", "drawn"), dict),
-    "selected": {"step": is_count, "epoch?": is_positive},
-    "step": is_positive,
+    "selected": {"step": is_count, "epoch?": is_count},
+    "step": is_count,
+    "stage?": is_count,
     "lengths": {str: is_count},
     "generator": torch.Tensor,
 }
 SELECTED = {"network": dict}
+START = {str: [torch.Tensor]}
+FEATURES = dict.fromkeys(("train", "reward", "selection", "test"), torch.Tensor)
 
 
 class RunFolder:
@@ -118,6 +124,11 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path | str) -> RunFolder:
         """Open a run folder that exists."""
+        if is_backbone(path):
+            raise UserError(
+                f"{path} was not trained here and has no run folder: `pads index {path} IMAGES --out INDEX` makes images "
+                f"searchable with it, and `pads evaluate {path} --data DIR` measures it."
+            )
         run = cls(path)
         if not run.config_path.is_file():
             what = "does not exist" if not run.path.exists() else "is not a run folder: it has no config.json"
@@ -152,6 +163,16 @@ class RunFolder:
     def selected_path(self) -> Path:
         """Return the path of the network at the selected epoch."""
         return self.path / "selected.safetensors"
+
+    @property
+    def start_path(self) -> Path:
+        """Return the path of the heads that were made from the training images."""
+        return self.path / "start.safetensors"
+
+    @property
+    def features_path(self) -> Path:
+        """Return the path of the features that a frozen backbone gave."""
+        return self.path / "features.safetensors"
 
     @property
     def metrics(self) -> dict[str, Any] | None:
@@ -217,6 +238,9 @@ class RunFolder:
         for path, length in paths.items():
             if path.exists():
                 cut(path, length)
+        timing = self.path / "timing.jsonl"
+        if timing.exists() and (length := count_whole_lines(timing)) < timing.stat().st_size:
+            cut(timing, length)  # half a line, to which the next one would be added
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a value as a JSON file of the run, atomically."""
@@ -228,6 +252,7 @@ class RunFolder:
         """Write a checkpoint atomically, and delete old ones."""
         for name, file in self._files.items():  # a checkpoint must not remember events that a power cut can take away
             sync_lines(self.path / name, file, again=RESUME)
+        make_inner_folder(self.checkpoints_path)  # which is there, or is a link
         path = self.checkpoints_path / f"step-{step:08d}.safetensors"
         save_state(path, {**state, "lengths": self.lengths()}, again=RESUME)
         for old in self.checkpoints()[:-KEPT_CHECKPOINTS]:
@@ -256,11 +281,36 @@ class RunFolder:
     def check_selected(self, checkpoint: Mapping[str, Any] | None) -> None:
         """Refuse a run that has selected an epoch and lost its network: the last one would pass for it."""
         selected = (checkpoint or {}).get("selected") or (self.metrics or {}).get("selection") or {}
-        if selected.get("step") and not self.selected_path.exists():
+        if "epoch" in selected and not self.selected_path.exists():
             raise UserError(
                 f"{self.selected_path} is missing, which holds the network of the selected epoch {selected['epoch']}: put it "
                 "back, or train anew; the last epoch is still there for `pads evaluate --checkpoint last`."
             )
+
+    def save_start(self, heads: Mapping[str, Sequence[torch.Tensor]]) -> None:
+        """Write weight and bias of the heads that were made from the training images: they need not be made anew."""
+        save_state(self.start_path, heads, again=RESUME)
+
+    def load_start(self) -> dict[str, list[torch.Tensor]] | None:
+        """Load the heads that were made from the training images by name; None before that."""
+        return load_state(self.start_path, START) if self.start_path.exists() else None
+
+    def save_features(self, features: Mapping[str, torch.Tensor]) -> None:
+        """Write the features of all images by role: a frozen backbone need not compute them anew."""
+        save_state(self.features_path, features, again=RESUME)
+
+    def load_features(self) -> dict[str, torch.Tensor] | None:
+        """Load the features of all images by role; None before they were computed."""
+        return load_state(self.features_path, FEATURES) if self.features_path.exists() else None
+
+    def drop_features(self) -> None:
+        """Remove the features: they are of no use once the backbone learns, or after the images changed."""
+        remove_file(self.features_path)
+
+    def find_stage(self) -> int:
+        """Return the number of the stage that the newest checkpoint is in."""
+        checkpoint = self.load_to_resume()
+        return int((checkpoint or {}).get("stage", 0))
 
     def save_selected(self, network: Mapping[str, Any], **about: Any) -> None:
         """Write the network of the epoch that the selection split picked."""
@@ -315,6 +365,15 @@ class SilentFolder(RunFolder):
     def save_checkpoint(self, step: int, state: Mapping[str, Any]) -> None:
         pass
 
+    def save_start(self, heads: Mapping[str, Sequence[torch.Tensor]]) -> None:
+        pass
+
+    def save_features(self, features: Mapping[str, torch.Tensor]) -> None:
+        pass
+
+    def drop_features(self) -> None:
+        pass
+
     def save_selected(self, network: Mapping[str, Any], **about: Any) -> None:
         pass
 
@@ -340,8 +399,26 @@ def next_free(parent: Path | str, name: str) -> Path:
     return path
 
 
+def count_whole_lines(path: Path) -> int:
+    """Return how many bytes of a file are lines that were written to their end."""
+    return read_regular(path).rfind(b"\n") + 1
+
+
 def as_json(value: Any) -> str:
     return json.dumps(value, indent=2) + "\n"
+
+
+def note_threads(run: RunFolder, config: Config) -> tuple[str, ...]:
+    """Say that a run goes on with another number of threads than it began with, where its config does not fix it."""
+    before, now = None, torch.get_num_threads()
+    with contextlib.suppress(UserError, FileNotFoundError):  # of an earlier version, or damaged: nothing depends on it
+        before = read_json(run.path / "environment.json", {"threads": is_positive}, "")["threads"]
+    if config.threads is not None or before in (None, now):
+        return ()
+    return (
+        f"The run began with {before} threads and goes on with {now}, so its figures will not be the same to the last bit: "
+        f"OMP_NUM_THREADS={before} keeps them so.",
+    )
 
 
 def environment() -> dict[str, Any]:

@@ -41,6 +41,8 @@ class NotWritten(UserError):
             words = f"the disk is full: {path} could not be written. Free some room, {again}: {intact}."
         elif error.errno == errno.ELOOP:
             words = f"{path} could not be written: it is a link or no plain file, so delete it, {again}: {intact}."
+        elif error.errno == errno.EMLINK:
+            words = f"{path} has a second name (a hard link), which would change too: put a copy in its place, {again}."
         else:
             words = f"{path} could not be written ({self.reason}). W{intact[1:]}."
         super().__init__(words)
@@ -129,7 +131,7 @@ def open_to_append(path: Path, *, again: str = AGAIN) -> FileIO:
     try:
         is_new = not path.exists()
         # without a buffer: what could not be written would be tried again at the end, and fail without a word of ours
-        file = os.fdopen(open_plain(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab", buffering=0)
+        file = os.fdopen(open_to_change(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab", buffering=0)
         if is_new:
             sync_folder(path.parent)
         return file
@@ -158,7 +160,7 @@ def sync_lines(path: Path, file: FileIO, *, again: str = AGAIN) -> None:
 def overwrite(path: Path, at: int, content: bytes | memoryview) -> None:
     """Replaces bytes of a file in its place: a full disk is an error here, and would end the process in a memory map."""
     try:
-        with os.fdopen(open_plain(path, os.O_RDWR), "r+b") as file:
+        with os.fdopen(open_to_change(path, os.O_RDWR), "r+b") as file:
             file.seek(at)
             file.write(content)
     except OSError as error:
@@ -168,7 +170,7 @@ def overwrite(path: Path, at: int, content: bytes | memoryview) -> None:
 def cut(path: Path, length: int) -> None:
     """Shortens a file."""
     try:
-        with os.fdopen(open_plain(path, os.O_RDWR), "r+b") as file:
+        with os.fdopen(open_to_change(path, os.O_RDWR), "r+b") as file:
             file.truncate(length)
             os.fsync(file.fileno())
     except OSError as error:
@@ -257,6 +259,15 @@ def open_plain(path: Path, flags: int) -> int:
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError(errno.ELOOP, "not a plain file", str(path))
+    return handle
+
+
+def open_to_change(path: Path, flags: int) -> int:
+    """Open a file that is changed in its place, and none that is somebody's file by another name."""
+    handle = open_plain(path, flags)
+    if os.fstat(handle).st_nlink > 1:
+        os.close(handle)
+        raise OSError(errno.EMLINK, "it has a second name", str(path))
     return handle
 
 

@@ -12,8 +12,12 @@ A shape is written as the value itself would look:
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import stat
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +35,31 @@ class Misfit(ValueError):
     """A value that has not its shape."""
 
 
+def open_regular(path: str | Path) -> BufferedReader:
+    """Open a regular file to read it: a FIFO would make us wait for ever, and a device need not end."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    kind = os.fstat(handle).st_mode
+    if stat.S_ISREG(kind):
+        return open(handle, "rb")
+    os.close(handle)
+    number = errno.EISDIR if stat.S_ISDIR(kind) else errno.EINVAL
+    raise OSError(number, "is a directory" if stat.S_ISDIR(kind) else "not a regular file", str(path))
+
+
+def read_regular(path: Path) -> bytes:
+    with open_regular(path) as file:
+        return file.read()
+
+
+def check_regular(path: Path) -> None:
+    """Refuse what is no regular file, for a library that opens it by its name."""
+    open_regular(path).close()
+
+
 def read_json(path: Path, shape: Shape, remedy: str) -> Any:
     """Read a file of JSON, or say that it is damaged and what to do; only one that is missing stays the caller's."""
     try:
-        value = parse_json(path.read_text())
+        value = parse_json(read_regular(path).decode())
         check_shape(value, shape)
         return value
     except FileNotFoundError:
@@ -46,13 +71,15 @@ def read_json(path: Path, shape: Shape, remedy: str) -> Any:
 def read_json_lines(path: Path, shape: Shape, remedy: str, *, strict: bool = True) -> Iterator[dict[str, Any]]:
     """Read a file of one JSON value a line, if it is there; a last line that is still being written is passed over.
 
-    strict=False: so is every line that does not fit.
+    strict=False: so is every line that does not fit, and what cannot be read at all.
     """
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
     except FileNotFoundError:
         return
     except OSError as error:
+        if not strict:
+            return
         raise describe_damage(path, error, remedy) from error
     for number, line in enumerate(content.split(b"\n")[:-1], start=1):
         try:
@@ -70,6 +97,7 @@ def read_array(path: Path, dtype: type[np.generic], num_dims: int, remedy: str, 
     import numpy as np  # late: the command line reads JSON before it knows whether it needs more
 
     try:
+        check_regular(path)
         array = np.load(path, mmap_mode=mapped)  # type: ignore[arg-type]
         if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != num_dims:
             raise Misfit("another kind of array")

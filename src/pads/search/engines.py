@@ -3,12 +3,14 @@
 An engine gives the rows of candidates, in any order; `rank_candidates` compares their own vectors with the query, so distances and
 order are exact whatever found them. Engines hold nothing that a search changes: threads may share one.
 
-Dimensions: N images, D embedding, Q queries, K neighbours, M candidates.
+Dimensions: N images, D embedding, E the same made even, Q queries, K neighbours, M candidates, L lists, P pairs of dimensions.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +26,8 @@ RECALL_AT_10 = 0.98
 """Of the codes on a sample, against exact search: as many lists are probed as that takes."""
 NUM_SAMPLED = 100
 CHUNK = 65_536
+CODES = ("centres_LE", "books_P32", "lists_N", "codes_NW")
+"""The arrays of the codes: centres of the lists, of each pair of dimensions the 16 it may be, list and codes of each vector."""
 
 
 class Engine(Protocol):
@@ -70,15 +74,20 @@ class FaissExact:
 class FaissCodes:
     """Inverted lists of 4-bit codes, two dimensions each (faiss's IVFPQFastScan): small enough to scan all, if need be."""
 
-    def __init__(self, vectors_ND: np.ndarray, content: np.ndarray, num_probes: int, recall: float) -> None:
+    def __init__(
+        self, vectors_ND: np.ndarray, content: Mapping[str, np.ndarray], num_probes: int, recall: float
+    ) -> None:
+        """content: the arrays of `make_codes`, of which a stranger's are checked first; faiss would believe anything."""
         import faiss
 
+        check_codes(vectors_ND, content)
         self.vectors_ND = vectors_ND
-        self.index = faiss.deserialize_index(content)
-        lists = faiss.extract_index_ivf(self.index)
-        lists.nprobe = num_probes
+        num_lists = len(content["centres_LE"])
+        self.lists = fill_lists(content)
+        self.index = faiss.IndexIVFPQFastScan(self.lists)  # the same codes in blocks, and the same centres
+        self.index.nprobe = min(num_probes, num_lists)
         self.name = (
-            f"faiss, IVF with 4-bit codes ({num_probes:,} of {lists.nlist:,} lists), then exact; "
+            f"faiss, IVF with 4-bit codes ({num_probes:,} of {num_lists:,} lists), then exact; "
             f"measured recall@10 {recall:.3f}"
         )
 
@@ -111,18 +120,14 @@ def needs_codes(num_vectors: int) -> bool:
 
 def make_codes(vectors_ND: np.ndarray, seed: int = 0) -> dict[str, Any]:
     """The lists and codes of the vectors, with as many lists to probe as these very vectors need."""
-    import faiss
-
     num, rng = len(vectors_ND), np.random.default_rng(seed)
     dim = vectors_ND.shape[1] + vectors_ND.shape[1] % 2
     num_lists = 2 ** round(math.log2(math.sqrt(num)))
-    index = faiss.IndexIVFPQFastScan(faiss.IndexFlatL2(dim), dim, num_lists, dim // 2, 4)
+    index = make_lists(dim, num_lists)
     index.cp.max_points_per_centroid = 64
     sample = np.sort(rng.choice(num, min(num, 64 * num_lists), replace=False))
     index.train(even(vectors_ND[sample]))
-    for start in range(0, num, CHUNK):
-        index.add(even(vectors_ND[start : start + CHUNK]))
-    content = faiss.serialize_index(index)
+    content = encode(index, vectors_ND)
     queries_QD = vectors_ND[np.sort(rng.choice(num, min(num, NUM_SAMPLED), replace=False))]
     farthest_Q1 = rank_candidates(vectors_ND, queries_QD, nearest_of_all(queries_QD, vectors_ND, 10), 10)[0][:, -1:]
     num_probes = min(8, num_lists)
@@ -132,6 +137,75 @@ def make_codes(vectors_ND: np.ndarray, seed: int = 0) -> dict[str, Any]:
         if recall >= RECALL_AT_10 or num_probes == num_lists:
             return {"content": content, "num_probes": num_probes, "recall": recall}
         num_probes = min(2 * num_probes, num_lists)
+
+
+def encode(index: Any, vectors_ND: np.ndarray) -> dict[str, np.ndarray]:
+    """What a trained index makes of the vectors, as plain arrays: the list of each and its codes, beside what was learned."""
+    import faiss
+
+    num, width = len(vectors_ND), index.pq.code_size
+    lists_N, codes_NW = np.empty(num, np.int64), np.empty((num, width), np.uint8)
+    for start in range(0, num, CHUNK):
+        part_CE, here = even(vectors_ND[start : start + CHUNK]), slice(start, start + CHUNK)
+        lists_N[here] = index.quantizer.search(part_CE, 1)[1][:, 0]
+        index.encode_vectors(
+            len(part_CE), faiss.swig_ptr(part_CE), faiss.swig_ptr(lists_N[here]), faiss.swig_ptr(codes_NW[here])
+        )
+    return {
+        "centres_LE": index.quantizer.reconstruct_n(0, index.nlist),
+        "books_P32": faiss.vector_to_array(index.pq.centroids).reshape(index.pq.M, -1),
+        "lists_N": lists_N.astype(np.int32),
+        "codes_NW": codes_NW,
+    }
+
+
+def fill_lists(content: Mapping[str, np.ndarray]) -> Any:
+    """The inverted lists of faiss with these codes."""
+    import faiss
+
+    centres_LE, books_P32, lists_N, codes_NW = (content[name] for name in CODES)
+    index = make_lists(centres_LE.shape[1], len(centres_LE))
+    index.quantizer.add(np.ascontiguousarray(centres_LE))
+    faiss.copy_array_to_vector(np.ascontiguousarray(books_P32).reshape(-1), index.pq.centroids)
+    index.is_trained = True
+    order_N = np.argsort(lists_N, kind="stable")
+    ends_L = np.searchsorted(lists_N[order_N], np.arange(len(centres_LE) + 1))
+    for number, (start, end) in enumerate(itertools.pairwise(ends_L)):
+        rows_C = np.ascontiguousarray(order_N[start:end])
+        if len(rows_C):
+            codes_CW = np.ascontiguousarray(codes_NW[rows_C])
+            index.invlists.add_entries(number, len(rows_C), faiss.swig_ptr(rows_C), faiss.swig_ptr(codes_CW))
+    index.ntotal = len(lists_N)
+    return index
+
+
+def make_lists(dim: int, num_lists: int) -> Any:
+    """Empty lists, which know nothing yet."""
+    import faiss
+
+    index = faiss.IndexIVFPQ(faiss.IndexFlatL2(dim), dim, num_lists, dim // 2, 4)
+    index.by_residual = False
+    return index
+
+
+def check_codes(vectors_ND: np.ndarray, content: Mapping[str, np.ndarray]) -> None:
+    """Raise ValueError unless the arrays fit each other and the vectors."""
+    num, dim = vectors_ND.shape
+    dim += dim % 2
+    found = {name: (content[name].dtype, content[name].shape) for name in CODES}
+    num_lists = len(content["centres_LE"])
+    expected = {
+        "centres_LE": (np.float32, (num_lists, dim)),
+        "books_P32": (np.float32, (dim // 2, 32)),
+        "lists_N": (np.int32, (num,)),
+        "codes_NW": (np.uint8, (num, -(-(dim // 2) // 2))),
+    }
+    if found != expected or not num_lists:
+        raise ValueError("its arrays are not those of the vectors")
+    if content["lists_N"].min() < 0 or content["lists_N"].max() >= num_lists:
+        raise ValueError("it names lists that there are not")
+    if not all(np.isfinite(content[name]).all() for name in ("centres_LE", "books_P32")):
+        raise ValueError("it holds what is no number")
 
 
 def even(vectors_QD: np.ndarray) -> np.ndarray:

@@ -4,7 +4,8 @@
     model-ID.safetensors    the network and the run's config, preprocessing included
     rows-G.json             path, bytes, time of change and checksum of every image
     vectors-G.npy           (N, D) float32
-    codes-G.faiss           beyond 100,000 images: what faiss searches
+    codes-G.safetensors     beyond 100,000 images: what faiss searches
+    data.jsonl              the files that were left out and why, if any were (`pads.data.manifest`)
     pending/                while it is being made: chunks of embedded images, so that a killed process loses one chunk
 
 G counts how often the index was written; a reader sees the files of one G or of the next, never a mixture.
@@ -24,7 +25,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,12 +33,18 @@ from PIL import Image
 
 import pads
 from pads.config import lookup
-from pads.data.benchmark import count, list_few
+from pads.data.benchmark import NOT_BY_NAME, count, list_few
+from pads.data.look import check_bad_images, describe_bad_images, sample_file
+from pads.data.manifest import NAME, LeftOutEntry, Manifest
+from pads.data.manifest import read_manifest as read_data_manifest
+from pads.data.manifest import write_manifest as write_data_manifest
 from pads.errors import UserError, missing_extra, one_line
 from pads.model import Model, fingerprint, load, load_file, save_file
 from pads.runs import RunFolder
+from pads.runs.backbone import is_backbone
 from pads.runs.checkpoint import load_state, save_state
 from pads.runtime.files import (
+    AGAIN,
     hold_lock,
     make_folder,
     make_inner_folder,
@@ -53,11 +60,12 @@ from pads.runtime.reading import (
     is_count,
     is_file_name,
     is_positive,
+    open_regular,
     read_array,
     read_json,
 )
-from pads.search.calibration import Calibration, calibrate_run, check_precision
-from pads.search.engines import has_faiss, make_codes, nearest_of_all, needs_codes, pick_engine, rank_candidates
+from pads.search.calibration import Calibration, calibrate_by_labels, calibrate_run, check_precision
+from pads.search.engines import CODES, has_faiss, make_codes, nearest_of_all, needs_codes, pick_engine, rank_candidates
 from pads.search.files import Bad, Found, Read, Row, existing_images_folder, find_below, label_of, read_chunks
 
 FORMAT = 1
@@ -71,12 +79,29 @@ CURVE = {
     "distances_P": [float],
     "same_P": [is_count],
     "strangers_P": [is_count],
+    "on?": str,
+    "far_distances_P?": [float],
+    "far_strangers_P?": [is_count],
+    "far_same_P?": [is_count],
 }
 
 
 def is_curve(values: Any) -> bool:
     """Tell whether this is a Calibration in JSON's words."""
-    return has_shape(values, CURVE) and len({len(values[name]) for name in CURVE if name.endswith("_P")}) == 1
+    if not has_shape(values, CURVE):
+        return False
+    near, far = ([len(values[name]) for name in values if is_column(name, start)] for start in ("", "far_"))
+    return len(near) == 3 and len(set(near)) == 1 and len(far) in (0, 3) and len(set(far)) <= 1
+
+
+def is_column(name: str, start: str) -> bool:
+    """Tell whether this names the distances or a count of one of the two curves."""
+    return name in (f"{start}distances_P", f"{start}same_P", f"{start}strangers_P")
+
+
+def make_calibration(values: Mapping[str, Any]) -> Calibration:
+    """Make a Calibration of JSON's words."""
+    return Calibration(**{name: values[name] for name in (key.rstrip("?") for key in CURVE) if name in values})
 
 
 CONTENTS = {
@@ -89,14 +114,32 @@ CONTENTS = {
     "codes": (None, {"num_probes": is_positive, "recall": float}),
     "files": {"model": is_file_name, "rows": is_file_name, "vectors": is_file_name, "codes?": is_file_name},
     "checksums?": {str: str},
+    "sha256?": (str, None),
 }
 """Of index.json."""
 PENDING_CHUNK = {"model": str, "rows": list, "vectors": torch.Tensor}
-OURS = re.compile(r"lock|pending|(index\.json|map\.npz|(model|rows|vectors|codes)-\w+\.\w+)(\.partial)?")
+OURS = re.compile(r"lock|pending|(index\.json|data\.jsonl|map\.npz|(model|rows|vectors|codes)-\w+\.\w+)(\.partial)?")
 """What a process that did not come to its end may leave behind, and the map that `pads serve` keeps."""
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how many images are done, and of how many."""
+
+
+class Marks(NamedTuple):
+    """The distances by which a neighbour is called the same item or another one."""
+
+    same: float | None
+    """Nearer ones are the same item; None where that cannot be promised."""
+    other: float | None
+    """Farther ones are another item; None where that cannot be promised."""
+
+    def call(self, distance: float) -> str | None:
+        """Return `same`, `unsure` or `other`; None where neither can be promised of any neighbour."""
+        if self == (None, None):
+            return None
+        if self.same is not None and distance < self.same:
+            return "same"
+        return "other" if self.other is not None and distance > self.other else "unsure"
 
 
 class Index:
@@ -113,10 +156,14 @@ class Index:
         self.labels = [label_of(path) for path in self.paths]
         self.rows_of_label = rows_of_labels(self.paths)
         """Every label, in order, with its rows."""
-        self._engine = pick_engine(vectors_ND, read_codes(path, manifest))
+        codes = read_codes(path, manifest)
+        try:
+            self._engine = pick_engine(vectors_ND, codes)
+        except ValueError as error:
+            raise describe_damage(path / manifest["files"]["codes"], error, REBUILD) from error
         self.engine = self._engine.name
         values = manifest["calibration"]
-        self.calibration = Calibration(**{name: values[name] for name in CURVE}) if isinstance(values, dict) else None
+        self.calibration = make_calibration(values) if isinstance(values, dict) else None
         self.not_calibrated = values if isinstance(values, str) else ""
         """Why there is no calibration."""
 
@@ -172,6 +219,22 @@ class Index:
         point = self.calibration.point(precision, len(self))
         return None if point is None else self.calibration.distances_P[point]
 
+    def other_threshold(self, precision: float) -> float | None:
+        """Return the distance beyond which neighbours show another item, so that of those it refuses this share does.
+
+        It is None where no distance is known to have that precision; nearer ones down to `threshold` may be either.
+        """
+        check_precision(precision)
+        if self.calibration is None:
+            return None
+        point = self.calibration.far_point(precision, len(self))
+        same = self.threshold(precision)
+        return None if point is None else max(self.calibration.far_distances_P[point], same or 0.0)
+
+    def marks(self, precision: float) -> Marks:
+        """Return what calls neighbours the same item, another one, or neither, with this precision."""
+        return Marks(self.threshold(precision), self.other_threshold(precision))
+
     def _as_vectors(self, queries: Any) -> np.ndarray:
         if isinstance(queries, torch.Tensor):
             queries = queries.detach().cpu().numpy()
@@ -210,14 +273,16 @@ def build_index(
     rebuild: bool = False,
     data: str | None = None,
     device: str = "auto",
+    strict: bool = False,
     num_workers: int | None = None,
     progress: Progress | None = None,
     note: Callable[[str], None] | None = None,
 ) -> Index:
-    """Embed the images below a folder with the network of a run, or bring an index of them up to date.
+    """Embed the images below a folder with the network of a run or `backbone:NAME`, or bring an index of them up to date.
 
     Only files that are new or have changed are embedded; those that are gone leave. `rebuild` begins anew, and is needed
-    for another network. `data` says where the images that the run was trained on are now, for the calibration.
+    for another network. `data` says where the images that the run was trained on are now, for the calibration. Images that
+    cannot be read are left out and listed in data.jsonl; `strict` refuses them.
     """
     tell, say = progress or (lambda what, done, total: None), note or (lambda sentence: None)
     root, path = existing_images_folder(images), Path(out).expanduser()
@@ -244,10 +309,15 @@ def build_index(
             known.add(*chunk)
         embed_files(model, root, found, known, pending, num_workers, tell)
         rows = [known.rows[name] for name in sorted(found.images) if name not in found.bad]
-        if found.bad:
-            say(bad_files_note(found.bad))
+        left_out = list_found(root, found)
+        bad = [entry for entry in left_out if entry.is_bad]
         if not rows:
-            raise UserError(f"none of the {count(len(found.bad), 'image', 'images')} below {root} can be read.")
+            raise UserError(
+                f"none of the {count(len(bad), 'image', 'images')} below {root} can be read: {list_few(bad)}."
+            )
+        check_bad_images(bad, len(rows), strict)
+        if bad:
+            say(describe_bad_images(bad, path / NAME))
         say(changes_note(rows_before, rows))
         manifest = {
             "format": FORMAT,
@@ -256,9 +326,14 @@ def build_index(
             "model": made_by,
             "root": str(root),
             "num_images": len(rows),
-            "calibration": calibrate_model(model, before, tell),
+            "calibration": (
+                calibrate_vectors(known, rows)
+                if is_backbone(run)
+                else calibrate_model(model, before, tell, read_known(run))
+            ),
         }
-        if before is not None and rows == rows_before and needs_codes(len(rows)) == (before["codes"] is not None):
+        write_left_out(path, left_out)
+        if before is not None and rows == rows_before and needs_codes(len(rows)) == has_codes(before):
             write_manifest(path, {**before, **manifest})
         else:
             write_index(path, manifest, model, rows, known.vectors(rows))
@@ -307,16 +382,44 @@ def embed_files(
         tell("embedding", num_done, len(found.images))
 
 
-def calibrate_model(model: Model, before: Mapping[str, Any] | None, tell: Progress) -> dict[str, Any] | str:
+def read_known(run: RunFolder | Path | str) -> Manifest | None:
+    """Return what the look of a run found, if this is a run folder."""
+    folder = run if isinstance(run, RunFolder) else RunFolder(run)
+    return read_data_manifest(folder.manifest_path) if folder.path.is_dir() else None
+
+
+def list_found(root: Path, found: Found) -> tuple[LeftOutEntry, ...]:
+    """List the files below a folder that are not in its index, in the words and the order of a manifest."""
+    bad = [LeftOutEntry(name, *sample_file(root / name), found.bad[name]) for name in sorted(found.bad)]
+    return (*bad, *(LeftOutEntry(name, None, None, NOT_BY_NAME) for name in sorted(found.others)))
+
+
+def write_left_out(path: Path, left_out: tuple[LeftOutEntry, ...]) -> None:
+    """Write the list of what was left out beside the index; where nothing was, there is none."""
+    if left_out:
+        write_data_manifest(path / NAME, Manifest("index", {}, {}, {}, left_out=left_out), again=AGAIN)
+    else:
+        remove_file(path / NAME)
+
+
+def calibrate_model(
+    model: Model, before: Mapping[str, Any] | None, tell: Progress, known: Manifest | None
+) -> dict[str, Any] | str:
     """What the index has already, or else from the images of the run: in JSON's words, or why there is none."""
     if before is not None and isinstance(before["calibration"], dict):
         return before["calibration"]
 
     def watch(kind: str, step: int, values: Mapping[str, Any]) -> None:
         if kind == "decoding":
-            tell(f"calibrating on {values['what']}", step, values["total"])
+            tell("calibrating", step, values["total"])
 
-    calibration = calibrate_run(model, watch)
+    calibration = calibrate_run(model, watch, known)
+    return calibration if isinstance(calibration, str) else asdict(calibration)
+
+
+def calibrate_vectors(known: Known, rows: Sequence[Row]) -> dict[str, Any] | str:
+    """From the images of the index: in JSON's words, or why there is none."""
+    calibration = calibrate_by_labels(known.vectors(rows), [label_of(row.path) for row in rows])
     return calibration if isinstance(calibration, str) else asdict(calibration)
 
 
@@ -344,13 +447,8 @@ def describe_index(index: Index) -> list[str]:
     else:
         num_images, num_classes = index.calibration.num_images, index.calibration.num_classes
         split = f"{num_images:,} images of {num_classes:,} classes"
-        sentences.append(f"Same item or not: calibrated on the run's selection split ({split}).")
+        sentences.append(f"Same item or not: calibrated on {index.calibration.on} ({split}).")
     return sentences
-
-
-def bad_files_note(bad: Mapping[str, str]) -> str:
-    what = count(len(bad), "image that cannot be read", "images that cannot be read")
-    return f"Left out {what}: {list_few(f'{one_line(name)} ({why})' for name, why in sorted(bad.items()))}."
 
 
 # -- the door ----------------------------------------------------------------------------------------------------------
@@ -392,7 +490,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} {what}. `pads index RUN IMAGES --out {path}` makes one.")
     if read_json(path / MANIFEST, {"format": int}, REBUILD)["format"] != FORMAT:
         raise UserError(f"{path} was made by another version of pads: {REBUILD}")
-    return read_json(path / MANIFEST, CONTENTS, REBUILD)
+    manifest: dict[str, Any] = read_json(path / MANIFEST, CONTENTS, REBUILD)
+    if manifest.pop("sha256", None) not in (None, digest_manifest(manifest)):  # the first versions had none
+        raise describe_damage(path / MANIFEST, Misfit("its checksum does not fit"), REBUILD)
+    return manifest
 
 
 def read_rows(path: Path, manifest: Mapping[str, Any]) -> list[Row]:
@@ -421,7 +522,15 @@ def read_codes(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any] | None
         return None
     if "codes" not in manifest["files"]:
         raise describe_damage(path / MANIFEST, Misfit("files.codes is missing"), REBUILD)
-    return {**codes, "content": np.fromfile(path / manifest["files"]["codes"], dtype=np.uint8)}
+    if not has_codes(manifest):
+        return None
+    content = load_state(path / manifest["files"]["codes"], dict.fromkeys(CODES, torch.Tensor))
+    return {**codes, "content": {name: content[name].numpy() for name in CODES}}
+
+
+def has_codes(manifest: Mapping[str, Any]) -> bool:
+    """Tell whether an index has codes that are read; those of the first versions were faiss's own, which believes anything."""
+    return manifest["codes"] is not None and manifest["files"].get("codes", "").endswith(".safetensors")
 
 
 def is_row(values: Any) -> bool:
@@ -473,14 +582,14 @@ def write_index(
     write_array(path / files["vectors"], vectors_ND)
     codes = make_codes(vectors_ND) if needs_codes(len(rows)) else None
     if codes is not None:
-        files["codes"] = f"codes-{generation}.faiss"
-        write_atomically(path / files["codes"], codes.pop("content").data)
+        files["codes"] = f"codes-{generation}.safetensors"
+        save_state(path / files["codes"], {name: torch.from_numpy(part) for name, part in codes.pop("content").items()})
     checksums = {kind: checksum_of(path / name) for kind, name in files.items()}
     write_manifest(path, {**manifest, "files": files, "checksums": checksums, "codes": codes})
 
 
 def checksum_of(path: Path) -> str:
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -488,15 +597,27 @@ def check_files(path: Path, manifest: Mapping[str, Any]) -> None:
     """Refuse an index with a file that is not as it was written: a flipped bit would be another neighbour."""
     for kind, expected in manifest.get("checksums", {}).items():
         file = path / manifest["files"].get(kind, MANIFEST)
-        if checksum_of(file) != expected:
-            raise describe_damage(file, Misfit("its checksum does not fit"), REBUILD)
+        try:
+            if checksum_of(file) != expected:
+                raise Misfit("its checksum does not fit")
+        except FileNotFoundError:
+            raise
+        except (OSError, Misfit) as error:
+            raise describe_damage(file, error, REBUILD) from error
+
+
+def digest_manifest(manifest: Mapping[str, Any]) -> str:
+    """Return a checksum of what index.json says: a digit that flips in the calibration would be another threshold."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
     """From here on the index is what the manifest says; files of an index that it does not name go."""
-    write_atomically(path / MANIFEST, json.dumps(manifest, indent=2) + "\n")
+    manifest = json.loads(json.dumps(manifest))  # as it is read back
+    content = {**manifest, "sha256": digest_manifest(manifest)}
+    write_atomically(path / MANIFEST, json.dumps(content, indent=2) + "\n")
     for each in path.iterdir():
         if each.name == PENDING:
             remove_folder(each)
-        elif OURS.fullmatch(each.name) and each.name not in (LOCK, MANIFEST, *manifest["files"].values()):
+        elif OURS.fullmatch(each.name) and each.name not in (LOCK, MANIFEST, NAME, *manifest["files"].values()):
             remove_file(each)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib.util
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
@@ -19,14 +24,19 @@ from pads.data.store import BadImage, open_picture
 from pads.errors import UserError, one_line
 from pads.model import BATCH
 from pads.runtime.files import writing
-from pads.search.calibration import check_precision
+from pads.search.calibration import Calibration, check_precision
 from pads.search.files import existing_images_folder
-from pads.search.index import Index
+from pads.search.index import Index, Marks
 
 TILE, GAP, CAPTION = 160, 12, 40
 MOST_ON_A_SHEET = 40
 """Queries."""
+FONTS = ("DejaVuSans.ttf", "NotoSans-Regular.ttf", "LiberationSans-Regular.ttf", "Arial.ttf", "Helvetica.ttc")
+DOTS = "..."
 INK, PAPER, FAINT, SAME = "#1f2328", "#ffffff", "#6e7781", "#1a7f37"
+
+
+Font: TypeAlias = ImageFont.ImageFont | ImageFont.FreeTypeFont
 
 
 @dataclass(frozen=True)
@@ -37,7 +47,9 @@ class Neighbour:
     label: str | None
     distance: float
     same: bool | None
-    """Whether it shows the query's item; None where no threshold could be calibrated."""
+    """Whether it shows the query's item; None where that cannot be promised."""
+    mark: str | None
+    """The same in a word: same, unsure or other; None where nothing could be calibrated."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +71,7 @@ def search_files(
     bad_query: Callable[[BadImage], None] | None = None,
 ) -> Iterator[Answer]:
     """The answer for each query, in order; one that cannot be read ends the search, unless `bad_query` is told of it."""
-    threshold = index.threshold(precision)
+    marks = index.marks(precision)
     for at in range(0, len(queries), BATCH):
         readable, pictures = [], []
         for query in queries[at : at + BATCH]:
@@ -74,15 +86,14 @@ def search_files(
             stored, sizes = zip(*pictures, strict=True)
             found = index.search(index.model.embed_stored(stored, sizes), k, label=label)
             for query, distances_K, rows_K in zip(readable, *found, strict=True):
-                yield Answer(query, tuple(neighbours_of(index, distances_K.tolist(), rows_K.tolist(), threshold)))
+                yield Answer(query, tuple(neighbours_of(index, distances_K.tolist(), rows_K.tolist(), marks)))
 
 
-def neighbours_of(
-    index: Index, distances: Sequence[float], rows: Sequence[int], threshold: float | None
-) -> Iterator[Neighbour]:
+def neighbours_of(index: Index, distances: Sequence[float], rows: Sequence[int], marks: Marks) -> Iterator[Neighbour]:
     for distance, row in zip(distances, rows, strict=True):
-        path, same = index.paths[row], None if threshold is None else distance < threshold
-        yield Neighbour(path, str(index.root / path), index.labels[row], distance, same)
+        path, mark = index.paths[row], marks.call(distance)
+        same = {"same": True, "other": False}.get(mark or "")
+        yield Neighbour(path, str(index.root / path), index.labels[row], distance, same, mark)
 
 
 def queries_of(given: Sequence[str], list_file: str | None) -> list[str]:
@@ -141,7 +152,7 @@ def print_answers(
     if num_bad == len(queries):
         raise UserError("none of the queries can be read.")
     # with --json, standard output is for programs
-    print(same_item_note(index, precision), file=sys.stderr if as_json else sys.stdout)
+    print(same_item_note(index, precision, option="--precision"), file=sys.stderr if as_json else sys.stdout)
     if show or sheet is not None:
         target = temporary_sheet() if sheet is None else Path(sheet)
         contact_sheet(for_sheet, target)
@@ -153,30 +164,50 @@ def print_answers(
 
 
 def lines_of(answer: Answer) -> list[str]:
-    marks = {True: "same", False: "other", None: ""}
-    width = 0 if not answer.neighbours or answer.neighbours[0].same is None else 7
+    width = 0 if not answer.neighbours or answer.neighbours[0].mark is None else 8
     lines = [one_line(answer.query)]
     for rank, neighbour in enumerate(answer.neighbours, start=1):
-        lines.append(f"{rank:>4}  {neighbour.distance:.4f}  {marks[neighbour.same]:{width}}{one_line(neighbour.path)}")
+        lines.append(f"{rank:>4}  {neighbour.distance:.4f}  {neighbour.mark or '':{width}}{one_line(neighbour.path)}")
     return lines
 
 
-def same_item_note(index: Index, precision: float) -> str:
-    """What "same" means at this precision, or why it cannot be said."""
+def same_item_note(index: Index, precision: float, *, option: str = "") -> str:
+    """What "same" and "other" mean at this precision; or why they cannot be said, and what can be.
+
+    option: of the command that asks for another precision.
+    """
     calibration = index.calibration
     if calibration is None:
         return f"Whether a neighbour is the same item cannot be said. {index.not_calibrated}"
-    split = f"the run's selection split ({calibration.num_images:,} images of {calibration.num_classes:,} classes)"
-    wanted, size = f"a precision of {100 * precision:g} %", f"an index of {len(index):,} images"
-    precisions_P, point = calibration.precisions(len(index)), calibration.point(precision, len(index))
+    other = index.other_threshold(precision)
+    says_other = "nothing is called other" if other is None else f"other: farther than {other:.4f}"
+    point = calibration.point(precision, len(index))
     if point is None:
-        best = f"going by {split}, the best is about {precisions_P.max():.1%}"
-        return f"No distance is known to have {wanted} in {size}: {best}. So nothing is called the same item."
+        return f"{promise_less(index, calibration, precision, option)} Nothing is called same; {says_other}."
     same, strangers = calibration.same_P[point], calibration.strangers_P[point]
+    expected = calibration.precisions(len(index))[point]
     return (
-        f"same: nearer than {calibration.distances_P[point]:.4f}, for {wanted}; on {split} {same:,} of {same + strangers:,} "
-        f"neighbours that near were of the query's class, which means about {precisions_P[point]:.1%} in {size}."
+        f"same: nearer than {calibration.distances_P[point]:.4f}, {says_other}, for a precision of {100 * precision:g} %. On "
+        f"{describe_images(calibration)} {same:,} of {same + strangers:,} neighbours that near were of the query's class, "
+        f"which means about {expected:.1%} in an index of {len(index):,} images."
     )
+
+
+def promise_less(index: Index, calibration: Calibration, precision: float, option: str = "") -> str:
+    """Say what can be promised of neighbours where the precision that is wanted cannot."""
+    missing = f"No distance promises a precision of {100 * precision:g} % in an index of {len(index):,} images"
+    split, precisions_P = describe_images(calibration), calibration.precisions(len(index))
+    best = math.floor(100 * precisions_P.max()) if len(precisions_P) else 0
+    point = calibration.point(best / 100, len(index)) if best else None
+    if point is None:
+        return f"{missing}, going by {split}."
+    nearer = f"of the neighbours nearer than {calibration.distances_P[point]:.4f}, about {best} % are the same item"
+    how = f" ({option} {best / 100:g})" if option else ""
+    return f"{missing}. What can be promised, going by {split}: {nearer}{how}."
+
+
+def describe_images(calibration: Calibration) -> str:
+    return f"{calibration.on} ({calibration.num_images:,} images of {calibration.num_classes:,} classes)"
 
 
 # -- as a picture ------------------------------------------------------------------------------------------------------
@@ -199,7 +230,7 @@ def contact_sheet(answers: Sequence[Answer], path: Path) -> None:
         top = GAP + row * (TILE + CAPTION + GAP)
         add_tile(sheet, GAP, top, answer.query, ("query", Path(answer.query).name), None)
         for column, neighbour in enumerate(answer.neighbours, start=1):
-            words = (f"{neighbour.distance:.3f}" + (" same" if neighbour.same else ""), neighbour.path)
+            words = (f"{neighbour.distance:.3f} {neighbour.mark or ''}".rstrip(), neighbour.path)
             add_tile(sheet, GAP + column * (TILE + GAP), top, neighbour.file, words, SAME if neighbour.same else None)
         left = GAP + TILE + GAP // 2
         ImageDraw.Draw(sheet).line((left, top, left, top + TILE + CAPTION - GAP), FAINT, 1)
@@ -213,24 +244,52 @@ def add_tile(sheet: Image.Image, left: int, top: int, file: str, words: tuple[st
         picture = ImageOps.contain(open_picture(file, None, min_side=TILE)[0], (TILE, TILE), Image.Resampling.LANCZOS)
     except BadImage:
         picture = Image.new("RGB", (TILE, TILE), "#eaeef2")
-        ImageDraw.Draw(picture).text((10, TILE // 2 - 8), "not there any more", FAINT, ImageFont.load_default(13))
+        ImageDraw.Draw(picture).text((10, TILE // 2 - 8), "not there any more", FAINT, find_font(13))
     corner = (left + (TILE - picture.width) // 2, top + (TILE - picture.height) // 2)
     sheet.paste(picture, corner)
     if frame is not None:
         edges = (corner[0] - 4, corner[1] - 4, corner[0] + picture.width + 3, corner[1] + picture.height + 3)
         draw.rectangle(edges, outline=frame, width=4)
-    draw.text((left, top + TILE + 5), words[0], frame or INK, ImageFont.load_default(13))
-    draw.text((left, top + TILE + 21), fit_text(words[1], draw), FAINT, ImageFont.load_default(11))
+    draw.text((left, top + TILE + 5), words[0], frame or INK, find_font(13))
+    draw.text((left, top + TILE + 21), fit_text(words[1], draw), FAINT, find_font(11))
 
 
 def fit_text(text: str, draw: ImageDraw.ImageDraw) -> str:
     """The end of a path that fits below a tile: that is where the name is."""
-    text, font = one_line(text), ImageFont.load_default(11)
+    font = find_font(11)
+    text = make_legible(one_line(text), font)
     if draw.textlength(text, font) <= TILE:
         return text
-    while draw.textlength("…" + text, font) > TILE:
+    while draw.textlength(DOTS + text, font) > TILE:
         text = text[1:]
-    return "…" + text
+    return DOTS + text
+
+
+@functools.cache
+def find_font(size: int) -> Font:
+    """A font with the letters of many languages, if the system or matplotlib has one, else Pillow's own."""
+    places = [*FONTS]
+    matplotlib = importlib.util.find_spec("matplotlib")
+    if matplotlib is not None and matplotlib.origin is not None:
+        places.append(str(Path(matplotlib.origin).parent / "mpl-data" / "fonts" / "ttf" / FONTS[0]))
+    for place in places:
+        with contextlib.suppress(OSError):
+            return ImageFont.truetype(place, size)
+    return ImageFont.load_default(size)
+
+
+def make_legible(text: str, font: Font) -> str:
+    """The text without boxes: a letter that the font does not have loses its accent, or becomes a question mark."""
+    box = bytes(font.getmask("\uffff"))
+
+    def has(letter: str) -> bool:
+        return letter.isascii() or bytes(font.getmask(letter)) != box
+
+    letters = []
+    for letter in unicodedata.normalize("NFC", text):
+        base = unicodedata.normalize("NFKD", letter)[0]
+        letters.append(letter if has(letter) else base if has(base) else "?")
+    return "".join(letters)
 
 
 def temporary_sheet() -> Path:

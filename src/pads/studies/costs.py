@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import NamedTuple
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from pads.config import Config
 from pads.curricula import is_adaptive
+from pads.data.benchmark import count
 from pads.display import make_console, say
 from pads.studies.arms import Study, study_base
 from pads.studies.tables import STUDIES
 
 SIZES = {"cub200": (5864, 5924), "cars196": (8054, 8131), "sop": (59551, 60502), "emoji": (4552, 4543)}
 """Training and test images."""
+WIDEST = 80
+"""Letters of a line."""
 FORWARD_SHARE = 1 / 3
 """Of a training step: what it takes to embed an image."""
 
@@ -59,31 +61,27 @@ def study_seconds(study: Study, base: str, num_seeds: int) -> tuple[float | None
 def print_costs(base: str | None, num_seeds: int, console: Console | None = None) -> None:
     """`pads study --list`: what each study is, and what it costs on its own data set or on the one that is named."""
     console = console or make_console()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("study", "base", "arms", "runs", "device time", "what it compares"):
-        table.add_column(column, justify="right" if column in ("arms", "runs", "device time") else "left")
     sources: dict[str, None] = {}
+    width = max(map(len, STUDIES))
     for name, study in STUDIES.items():
-        on = base or study.bases[0]
+        on, num_runs = base or study.bases[0], len(study.arms) * num_seeds
         seconds, words = study_seconds(study, on, num_seeds)
         if seconds is not None:
             sources[words] = None
-        cost = "unknown" if seconds is None else readable(seconds)
-        table.add_row(name, on, str(len(study.arms)), str(len(study.arms) * num_seeds), cost, study.title)
-    table.add_row(
-        "claims",
-        base or "cub200",
-        "",
-        "0",
-        "none",
-        "every number and order in the text, held against the other studies' runs",
-    )
-    if not console.is_terminal:
-        console.width = 200
-    console.print(table)
+        cost = "time unknown" if seconds is None else readable(seconds)
+        runs = f"{count(len(study.arms), 'arm', 'arms')}, {count(num_runs, 'run', 'runs')} on {on}, {cost}"
+        print_study(f"{name:{width}}  {runs}", study.title, console)
+    claims = "every number and order in the text, held against the other studies' runs"
+    print_study(f"{'claims':{width}}  no runs of its own", claims, console)
     say(
         f"With {num_seeds} seeds, one run at a time, estimated from: {'; '.join(sources) or 'nothing'}.", console, "dim"
     )
+
+
+def print_study(headline: str, title: str, console: Console) -> None:
+    """What a study costs and, below it, what it compares: no wider than a terminal, also in a file."""
+    say(headline, console, "bold")
+    say(textwrap.fill(title, min(console.width, WIDEST), initial_indent="    ", subsequent_indent="    "), console)
 
 
 def readable(seconds: float) -> str:

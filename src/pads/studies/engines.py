@@ -5,6 +5,7 @@ An engine takes runs from a schedule until there are none left, and tells how th
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -26,12 +27,14 @@ from pads.build import pick_device
 from pads.check import check
 from pads.config import Config, Data
 from pads.data.loading import load_images
+from pads.data.manifest import Manifest, find_changes, format_manifest, list_data, read_manifest
+from pads.data.prepare import read_data
 from pads.data.roles import Images, deal_roles
 from pads.errors import UserError, missing_extra
 from pads.runs import RunFolder
 from pads.runs.watch import Watch
-from pads.runtime.files import remove_folder
-from pads.train import fit
+from pads.runtime.files import make_inner_folder, remove_folder
+from pads.train import fit_stages, with_full_paths
 
 Tell = Callable[["Job", str, int, Mapping[str, Any]], None]
 """Called with a run and what `pads.runs.watch.Watch` is called with."""
@@ -70,6 +73,7 @@ class Schedule(Protocol):
 
 # -- one run ------------------------------------------------------------------------------------------------------------
 
+
 _loaded: dict[Any, Images] = {}
 
 
@@ -83,6 +87,32 @@ def images_of(data: Data, device: torch.device, watch: Watch) -> Images:
         _loaded.clear()
         _loaded[key] = load_images(data, device, watch)
     return _loaded[key]
+
+
+def check_same_images(job: Job, now: Manifest) -> None:
+    """Refuse images that are not those that the run began with, or another run of the study on the same data set."""
+    run = RunFolder(job.path)
+    own = read_manifest(run.manifest_path) if run.config_path.exists() else None
+    known = [(job.path, own)] if own is not None else find_other(job)
+    for path, before in known:
+        if before.source != now.source:  # known by their files then, by a prepared store now
+            now = list_data(job.config.data, *read_data(job.config.data, before), before)
+        if changes := find_changes(before, now):
+            raise UserError(
+                f"the images are not those that {path} began with: {changes.name()}. Put them back, or give another --out."
+            )
+
+
+def find_other(job: Job) -> list[tuple[Path, Manifest]]:
+    """Find which images another run of the study on the same data set began with, if there is one."""
+    data = job.config.data
+    for path in sorted(job.path.parent.glob("*/")):
+        with contextlib.suppress(UserError):  # not begun, or damaged: whoever resumes it is told
+            its = RunFolder.open(path).config.data
+            manifest = read_manifest(RunFolder(path).manifest_path)
+            if manifest is not None and (its.name, dict(its.options)) == (data.name, dict(data.options)):
+                return [(path, manifest)]  # the first will do: it was held against the others
+    return []
 
 
 def attempt(job: Job, watch: Watch) -> Outcome:
@@ -99,17 +129,22 @@ def attempt(job: Job, watch: Watch) -> Outcome:
 def execute(job: Job, watch: Watch) -> float | None:
     """The seconds of a run from its start to its end, None if it was begun before."""
     is_begun = (job.path / "config.json").exists()
-    config = resume_config(job) if is_begun else job.config
+    if is_begun and RunFolder.open(job.path).is_finished:
+        return None
+    config = resume_config(job) if is_begun else with_full_paths(job.config)
     check(config)
-    views = deal_roles(config, images_of(config.data, pick_device(config.device), watch), watch)
+    images = images_of(config.data, pick_device(config.device), watch)
+    assert images.manifest is not None
+    check_same_images(job, images.manifest)
+    views = deal_roles(config, images, watch)
     if not is_begun:
+        make_inner_folder(job.path.parent)
         remove_folder(job.path)  # what was killed before it had a config has nothing to lose
     started = time.perf_counter()
-    with RunFolder.open(job.path) if is_begun else RunFolder.create(job.path, config) as folder:
-        if folder.is_finished:
-            return None
+    create = functools.partial(RunFolder.create, job.path, config, format_manifest(images.manifest))
+    with RunFolder.open(job.path) if is_begun else create() as folder:
         try:
-            fit(config, folder, views, watch)
+            fit_stages(config, folder, views, watch)
         except Exception:
             folder.remove_if_unused()  # a start that failed leaves nothing in the way of the next
             raise

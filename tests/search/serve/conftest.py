@@ -19,7 +19,7 @@ from pads.search.serve.served import Served
 from pads.search.serve.server import bind_socket, make_app, make_server
 
 SETTINGS = [
-    *("data.image_size=16", "data.resize=18", "data.store_size=20", "data.classes_per_batch=4"),
+    *("network.weights=none", "data.image_size=16", "data.resize=18", "data.store_size=20", "data.classes_per_batch=4"),
     *("data.samples_per_class=3", "data.selection_share=0.3", "network.embedding_dim=8", "num_epochs=2"),
     *("device=cpu", "threads=1", "log_every=1", "adapt_every=1"),
 ]

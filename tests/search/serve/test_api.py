@@ -57,6 +57,7 @@ def test_thresholds_are_those_of_the_index_where_it_has_them(client, served):
     thresholds = {each["precision"]: each["distance"] for each in client.get("/api/index").json()["thresholds"]}
     assert thresholds == {p: t for p in (0.5, 0.7, 0.8, 0.9, 0.95, 0.99) if (t := index.threshold(p)) is not None}
     assert set(thresholds) == {0.5, 0.7, 0.8, 0.9, 0.95}
+    assert client.get("/api/index").json()["promise"] == ""  # 95 % can be had
 
 
 def test_what_is_served_is_told_with_the_limits(client):
@@ -108,11 +109,13 @@ def test_a_large_jpeg_becomes_the_same_vector_as_the_file(client, served, tmp_pa
 
 def test_neighbours_below_the_threshold_of_a_precision_are_the_same_item(client, served):
     answer = client.get("/api/search", params={"row": 0, "k": 29, "precision": 0.8}).json()
-    assert answer["threshold"] == served.ready().index.threshold(0.8)
-    assert [each["same_item"] for each in answer["neighbours"]] == [
-        each["distance"] <= answer["threshold"] for each in answer["neighbours"]
+    marks = served.ready().index.marks(0.8)
+    assert (answer["threshold"], answer["other_threshold"]) == marks
+    assert [each["mark"] for each in answer["neighbours"]] == [
+        marks.call(each["distance"]) for each in answer["neighbours"]
     ]
-    assert len({each["same_item"] for each in answer["neighbours"]}) == 2
+    assert {each["same_item"] for each in answer["neighbours"] if each["mark"] == "same"} == {True}
+    assert {each["same_item"] for each in answer["neighbours"] if each["mark"] == "unsure"} <= {None}
     plain = client.get("/api/search", params={"row": 0}).json()
     assert {each["same_item"] for each in plain["neighbours"]} == {None}
     assert "0.999" in error_of(client.get("/api/search", params={"row": 0, "precision": 0.999}), 409)
@@ -254,3 +257,12 @@ def test_pages_load_nothing_from_elsewhere_and_run_nothing_inline(client, page):
     assert "<style" not in html
     assert " style=" not in html
     assert html.count("<script") == html.count('<script src="/static/')
+
+
+def test_where_95_percent_cannot_be_promised_the_page_is_told_what_can_be(client, served, monkeypatch):
+    calibration = type(served.ready().index.calibration)
+    precisions = calibration.precisions
+    monkeypatch.setattr(calibration, "precisions", lambda *of: np.minimum(precisions(*of), 0.874))
+    told = client.get("/api/index").json()
+    assert "What can be promised" in told["promise"] and "about 87 % are the same item." in told["promise"]
+    assert max(each["precision"] for each in told["thresholds"]) == 0.8

@@ -187,8 +187,12 @@ def test_neighbours_are_marked_as_the_same_item_by_the_precision_that_is_picked(
         value = page.locator("#precision option", has_text=precision).get_attribute("value")
         page.select_option("#precision", value)
         found = served.ready().near_row(0, 24, None, None)["neighbours"]
-        assert page.locator(".badge").count() == sum(each["distance"] <= float(value) for each in found)
+        marks = served.ready().index.marks(float(value))
+        words = {"same": "same item", "other": "other item", "unsure": "unsure"}
+        expected = [words[marks.call(each["distance"])] for each in found]
+        assert page.locator(".badge").all_text_contents() == expected
         assert page.locator(".tick").count() == 24
+    assert page.locator("#promise").is_hidden()  # 95 % can be had
 
 
 def test_more_neighbours_can_be_shown_until_there_are_no_more(open_page, shop):

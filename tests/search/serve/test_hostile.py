@@ -1,5 +1,6 @@
 """Slow, broken and hostile clients, and an index that a stranger made."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -19,7 +20,7 @@ from starlette.testclient import TestClient
 
 from pads.errors import UserError
 from pads.search.index import Index
-from pads.search.serve import guard, patience
+from pads.search.serve import guard, patience, pictures
 from pads.search.serve.guard import host_name, pick_token
 from pads.search.serve.served import Served
 from pads.search.serve.server import greeting, make_app
@@ -102,6 +103,60 @@ def test_an_upload_that_never_ends_is_not_waited_for_for_ever(served, serving, m
     assert answer.startswith(b"HTTP/1.1 408")
 
 
+UPLOAD = b"POST /api/embed HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+
+
+def test_an_honest_client_is_answered_beside_many_uploads_that_do_not_end(served, serving, many_files, wait_until):
+    with serving(served) as address:
+        connections = [connect(address, UPLOAD + b"Content-Length: 1000\r\n\r\n--b") for _ in range(600)]
+        with urllib.request.urlopen(f"{address}/api/about", timeout=10) as answer:
+            assert json.load(answer)["state"] == "ready"
+        wait_until(lambda: len(patience.waiting) <= patience.MOST_WAITING)
+        for connection in connections:
+            connection.close()
+        wait_until(lambda: not patience.waiting)
+
+
+def test_broken_requests_do_not_fill_the_terminal(served, serving, capfd):
+    with serving(served) as address:
+        for request in (UPLOAD + b"Content-Length: 9\r\n\r\n--b--bbbb", b"\0\1\2\r\n\r\n"):
+            with connect(address, request) as connection:
+                assert connection.recv(100).startswith(b"HTTP/1.1 4")
+    assert capfd.readouterr().err == ""
+
+
+def test_headers_without_end_are_not_kept(served, serving, monkeypatch):
+    with serving(served) as address, connect(address, HALF) as connection, pytest.raises(OSError):
+        for _ in range(1000):
+            connection.sendall(b"x" * 10_000 + b"\r\nX-More: ")
+    assert not patience.waiting
+
+
+def test_answers_that_nobody_takes_are_not_kept(served, serving, monkeypatch, tmp_path, wait_until):
+    """Neither for ever nor beyond a number of bytes; whoever takes his is served."""
+    large = b"x" * 20_000_000
+    monkeypatch.setattr(pictures, "show_whole", lambda content: (large, "image/png"))
+    monkeypatch.setattr(patience, "MOST_UNSENT", 50_000_000)
+    ask = b"GET /api/image/0 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with serving(served) as address:
+        connections = [connect(address, ask) for _ in range(6)]
+        wait_until(lambda: 0 < len(patience.sending) <= 2)
+        with urllib.request.urlopen(f"{address}/api/image/0", timeout=10) as answer:
+            assert answer.read() == large
+        for connection in connections:
+            connection.close()
+        wait_until(lambda: not patience.sending)
+        monkeypatch.setattr(patience, "SEND_SECONDS", 0.3)
+        with connect(address, ask) as connection:
+            wait_until(lambda: patience.sending)
+            wait_until(lambda: not patience.sending)
+            num_bytes = 0
+            with contextlib.suppress(ConnectionResetError):
+                while part := connection.recv(2**20):
+                    num_bytes += len(part)
+            assert num_bytes < len(large)
+
+
 # -- names -------------------------------------------------------------------------------------------------------------
 
 
@@ -148,7 +203,7 @@ def test_an_index_shows_only_what_was_indexed(index_path, tmp_path):
     for known in (checksum, hashlib.sha256(secret.read_bytes()).hexdigest()):
         rows[at][3] = known
         (path / manifest["files"]["rows"]).write_text(json.dumps(rows))
-        (path / "index.json").write_text(json.dumps({**manifest, "root": "/", "checksums": {}}))
+        (path / "index.json").write_text(json.dumps({**manifest, "root": "/", "checksums": {}, "sha256": None}))
         with closing(Served(path)) as served:
             client = TestClient(make_app(served), base_url="http://localhost")
             codes = {client.get(f"/api/{kind}/{at}").status_code for kind in ("image", "thumbnail")}

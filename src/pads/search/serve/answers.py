@@ -28,7 +28,10 @@ class Label(BaseModel):
 
 class Threshold(BaseModel):
     precision: float
-    distance: float = Field(description="pairs at most this far apart are the same item, with this precision")
+    distance: float = Field(description="pairs nearer than this are the same item, with this precision")
+    other: float | None = Field(
+        description="pairs farther than this are not, with this precision; null if none are known"
+    )
 
 
 class Contents(BaseModel):
@@ -40,6 +43,7 @@ class Contents(BaseModel):
     labels: list[Label]
     unlabelled: int
     thresholds: list[Threshold] = Field(description="empty where the index is not calibrated")
+    promise: str = Field(description="what can be promised where a precision of 95 % cannot; empty where it can")
 
 
 class ImageRow(BaseModel):
@@ -55,13 +59,17 @@ class Sample(BaseModel):
 
 class Neighbour(ImageRow):
     distance: float = Field(description="Euclidean, between vectors of unit length: 0 to 2")
-    same_item: bool | None = Field(description="by the threshold of the asked precision; null if none was asked for")
+    same_item: bool | None = Field(description="with the asked precision; null if neither can be promised")
+    mark: str | None = Field(
+        description="the same in a word: same, unsure or other; null if no precision was asked for"
+    )
 
 
 class Found(BaseModel):
     query: ImageRow | None = Field(description="the image of the index that was searched with; null for an upload")
     neighbours: list[Neighbour] = Field(description="nearest first")
     threshold: float | None
+    other_threshold: float | None
     embedding_ms: float
     search_ms: float
     version: str = Field(description="of the index that the rows are of")

@@ -65,7 +65,7 @@ def progress_of(run: Path, num_epochs: int) -> dict[str, Any]:
     step, num_steps = 0, None
     for event in read_records(run / "events.jsonl", strict=False):
         step = max(step, event["step"])
-        if event["event"] == "selection" and num_steps is None and "epoch" in event:
+        if event["event"] == "selection" and num_steps is None and event.get("epoch") and "stage" not in event:
             num_steps = event["step"] // event["epoch"] * num_epochs
     speed = None
     for timing in read_records(run / "timing.jsonl", strict=False):

@@ -18,6 +18,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from pads.runtime.files import NotWritten, write_array, writing
+from pads.runtime.reading import open_regular
 
 MOST_POINTS = 20_000
 """On a map: more would take minutes to lay out, and a person sees no more."""
@@ -94,7 +95,7 @@ def in_unit_square(xy_M2: np.ndarray) -> np.ndarray:
 def read_layout(file: Path, version: str) -> Layout | None:
     """What is kept beside the index; None if there is none, or it is of other vectors."""
     try:
-        with open(file, "rb") as content, np.load(content) as arrays:
+        with open_regular(file) as content, np.load(content) as arrays:
             if str(arrays["version"]) == version:
                 return Layout(arrays["rows"], arrays["xy"], str(arrays["method"]))
     except (OSError, ValueError, KeyError, EOFError, BadZipFile):  # gone, cut short, or something else: it is made anew

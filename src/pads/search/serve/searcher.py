@@ -15,13 +15,16 @@ from typing import Any
 import numpy as np
 from starlette.exceptions import HTTPException
 
-from pads.search.index import Index
+from pads.search.index import Index, Marks
+from pads.search.search import promise_less
 from pads.search.serve.embedder import Embedder
 from pads.search.serve.maps import Map
 from pads.search.serve.pictures import file_below, read_indexed, thumbnail
 
 PRECISIONS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Those the page offers for "same item"."""
+PROMISED = 0.95
+"""Whether this precision can be had is said on the page, and if not, what can."""
 KEPT_THUMBNAILS = 4096
 
 
@@ -54,11 +57,19 @@ class Searcher:
             "labels": [{"label": label, "images": self.counts[label]} for label in sorted(self.counts)],
             "unlabelled": self.labels.count(None),
             "thresholds": [
-                {"precision": precision, "distance": threshold}
+                {"precision": precision, "distance": marks.same, "other": marks.other}
                 for precision in PRECISIONS
-                if (threshold := self.index.threshold(precision)) is not None
+                if (marks := self.index.marks(precision)).same is not None
             ],
+            "promise": self.promise(),
         }
+
+    def promise(self) -> str:
+        """What can be promised where PROMISED cannot; nothing where it can."""
+        if self.index.threshold(PROMISED) is not None:
+            return ""
+        calibration = self.index.calibration
+        return self.index.not_calibrated if calibration is None else promise_less(self.index, calibration, PROMISED)
 
     def layout(self) -> dict[str, Any]:
         """The map as the page draws it; the classes as numbers of the list of labels."""
@@ -106,15 +117,15 @@ class Searcher:
             raise HTTPException(404, f"there is no class {label!r} in this index; /api/index lists them.")
         return None if label is None else self.names[label]
 
-    def threshold(self, precision: float | None) -> float | None:
+    def marks(self, precision: float | None) -> Marks:
         if precision is None:
-            return None
-        threshold = self.index.threshold(precision)
-        if threshold is None:
+            return Marks(None, None)
+        marks = self.index.marks(precision)
+        if marks.same is None:
             raise HTTPException(
                 409, f"this index has no threshold for a precision of {precision:g}: leave precision out."
             )
-        return threshold
+        return marks
 
     def near_row(self, row: int, k: int, label: str | None, precision: float | None) -> dict[str, Any]:
         """The neighbours of an image of the index, without itself."""
@@ -124,24 +135,26 @@ class Searcher:
     def near(
         self, vector_D: np.ndarray, k: int, label: str | None, precision: float | None, without: int | None = None
     ) -> dict[str, Any]:
-        wanted, threshold = self.check_label(label), self.threshold(precision)
+        wanted, marks = self.check_label(label), self.marks(precision)
         extra = 0 if without is None else 1
         most = min(k + extra, len(self.paths) if label is None else self.counts[label])
         distances_1K, rows_1K = self.index.search(vector_D[None], most, label=wanted)
         found = [
-            self.neighbour(int(row), float(distance), threshold)
+            self.neighbour(int(row), float(distance), marks)
             for row, distance in zip(rows_1K[0], distances_1K[0], strict=True)
             if row >= 0 and row != without
         ]
-        return {"neighbours": found[:k], "threshold": threshold}
+        return {"neighbours": found[:k], "threshold": marks.same, "other_threshold": marks.other}
 
-    def neighbour(self, row: int, distance: float, threshold: float | None) -> dict[str, Any]:
+    def neighbour(self, row: int, distance: float, marks: Marks) -> dict[str, Any]:
+        mark = marks.call(distance)
         return {
             "row": row,
             "distance": round(distance, 6),
             "label": self.labels[row],
             "path": self.paths[row],
-            "same_item": None if threshold is None else distance <= threshold,
+            "same_item": {"same": True, "other": False}.get(mark or ""),
+            "mark": mark,
         }
 
     def sample(self, k: int, label: str | None, seed: int) -> list[dict[str, Any]]:

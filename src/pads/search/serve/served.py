@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from pads.errors import UserError
 from pads.runs import RunFolder
+from pads.runs.backbone import is_backbone
 from pads.search.files import existing_images_folder
 from pads.search.index import MANIFEST, Index, build_index
 from pads.search.serve.live import LiveRun
@@ -30,6 +31,8 @@ class Served:
 
     def __init__(self, path: Path | str, *, images: Path | str | None = None, follow_links: bool = False) -> None:
         """`images` says where the images of the index, or the data set of the run, are now, if they have moved."""
+        if is_backbone(path):
+            raise UserError(f"make an index with {path} first, and serve that: `pads index {path} IMAGES --out INDEX`.")
         self.path, self.images, self.follow_links = Path(path).expanduser(), images, follow_links
         self.run: LiveRun | None = None
         self.searcher: Searcher | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -22,6 +23,7 @@ from starlette.exceptions import HTTPException
 import pads
 from pads.data.formats import FORMATS_IN_WORDS
 from pads.errors import UserError
+from pads.runtime.reading import read_regular
 from pads.search.serve import answers, pictures
 from pads.search.serve.guard import COOKIE, EVERYWHERE, MAX_BYTES, Guard, is_loopback, pick_token
 from pads.search.serve.patience import ImpatientProtocol
@@ -74,10 +76,11 @@ def run_server(
 
 def make_server(served: Served, host: str = "127.0.0.1", token: str | None = None) -> uvicorn.Server:
     app = make_app(served, host, token)
+    logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # a broken upload would be a line in the terminal
     config = uvicorn.Config(
         app,
         http=ImpatientProtocol,
-        log_level="warning",
+        log_level="error",
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=3,
@@ -308,7 +311,7 @@ def add_pages(app: FastAPI, served: Served) -> None:
     def report() -> HTMLResponse:
         if served.run is None or not served.run.report.is_file():
             raise HTTPException(404, "there is no report; `pads report RUN` writes one.")
-        return HTMLResponse(served.run.report.read_text("utf-8"), headers={"Content-Security-Policy": REPORT_POLICY})
+        return HTMLResponse(read_regular(served.run.report), headers={"Content-Security-Policy": REPORT_POLICY})
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

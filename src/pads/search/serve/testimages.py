@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from pads.data.benchmark import ImageList, QueryGallery
+from pads.data.manifest import read_manifest
 from pads.data.prepare import read_data
 from pads.data.store import decode
 from pads.errors import UserError
@@ -47,7 +48,8 @@ def link_test_images(run: RunFolder, data: str | None = None) -> Path:
 def images_of(run: RunFolder, data: str | None = None) -> ImageList:
     """The test images of a run; `data` says where its data set is now, if it has moved."""
     config = run.config.data
-    test = read_data(config if data is None else replace(config, root=data))[0].test
+    known = read_manifest(run.manifest_path)
+    test = read_data(config if data is None else replace(config, root=data), known)[0].test
     return test.images if isinstance(test, QueryGallery) else test
 
 

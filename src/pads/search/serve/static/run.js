@@ -90,7 +90,7 @@ function ago(seconds) {
 // -- the figures at the end ------------------------------------------------------------------------------------------------
 
 const SHOWN = ["recall@1", "recall@2", "recall@4", "recall@8", "map@r", "nmi"];
-const ROWS = ["raw pixels", "untrained", "trained"];
+const ROWS = ["raw pixels", "pretrained features", "untrained", "trained"];
 const METRICS = { "map@r": "MAP@R", nmi: "NMI", "r-precision": "R-precision", intra: "Distance within classes", inter: "Distance between classes" };
 const TITLES = {
   loss: "Loss",

@@ -175,7 +175,7 @@ function drawQuery({ row, upload }, answer) {
 function drawCards() {
   const { found, sample } = shown;
   const threshold = sample ? null : chosenThreshold();
-  const farthest = Math.max(...found.map((each) => each.distance), (threshold ?? 0) * 1.1, 1e-6);
+  const farthest = Math.max(...found.map((each) => each.distance), (threshold?.distance ?? 0) * 1.1, 1e-6);
   const cards = found.map((each) => (sample ? sampleCard(each) : neighbourCard(each, farthest, threshold)));
   $("#cards").replaceChildren(...cards.map((card) => make("li", {}, card)));
   $("#heading").textContent = heading(threshold);
@@ -197,7 +197,7 @@ function heading(threshold) {
     parts.push(`${found.filter((each) => each.label === query.label).length} of its class`);
   }
   if (threshold !== null) {
-    parts.push(`${found.filter((each) => each.distance <= threshold).length} marked as the same item`);
+    parts.push(`${found.filter((each) => markOf(each, threshold) === "same item").length} marked as the same item`);
   }
   return parts.join(" · ");
 }
@@ -220,19 +220,19 @@ function sampleCard(each) {
 }
 
 function neighbourCard(each, farthest, threshold) {
-  const isSame = threshold !== null && each.distance <= threshold;
+  const mark = markOf(each, threshold);
   const isOfClass = shown.query?.label != null && each.label === shown.query.label;
-  const notes = [`distance ${each.distance.toFixed(3)}`, isSame && "same item", isOfClass && "same class"].filter(Boolean);
+  const notes = [`distance ${each.distance.toFixed(3)}`, mark, isOfClass && "same class"].filter(Boolean);
   const text = `Search with ${each.path}${each.label === null ? "" : `, ${each.label}`}: ${notes.join(", ")}`;
   const link = make("a", { class: "card", href: addressOfRow(each.row), "aria-label": text });
   const thumb = make("span", { class: "thumb" }, picture(thumbnail(index, each.row)));
-  if (isSame) thumb.append(make("span", { class: "badge" }, "same item"));
+  if (mark) thumb.append(make("span", { class: mark === "same item" ? "badge" : "badge faint" }, mark));
   const fill = make("span", { class: "fill" });
   fill.style.width = `${(100 * each.distance) / farthest}%`;
   const bar = make("span", { class: "bar" }, fill);
   if (threshold !== null) {
     const tick = make("span", { class: "tick" });
-    tick.style.left = `${(100 * threshold) / farthest}%`;
+    tick.style.left = `${(100 * threshold.distance) / farthest}%`;
     bar.append(tick);
   }
   link.append(thumb, ...nameLines(each));
@@ -245,15 +245,24 @@ function neighbourCard(each, farthest, threshold) {
 
 function fillPrecisions() {
   const choices = index.thresholds.map(({ precision, distance }) =>
-    make("option", { value: distance }, `${Math.round(100 * precision)} % (closer than ${distance.toFixed(3)})`),
+    make("option", { value: precision }, `${Math.round(100 * precision)} % (closer than ${distance.toFixed(3)})`),
   );
   $("#precision").replaceChildren(make("option", { value: "" }, "do not mark"), ...choices);
   $("#precision-field").hidden = choices.length === 0;
+  $("#promise").textContent = index.promise;
+  $("#promise").hidden = !index.promise;
 }
 
 function chosenThreshold() {
   const value = $("#precision").value;
-  return value === "" ? null : Number(value);
+  return index.thresholds.find(({ precision }) => String(precision) === value) ?? null;
+}
+
+// Farther than `distance` a neighbour may still be the same item; only beyond `other` it is not.
+function markOf({ distance }, threshold) {
+  if (threshold === null) return null;
+  if (distance < threshold.distance) return "same item";
+  return threshold.other !== null && distance > threshold.other ? "other item" : "unsure";
 }
 
 // -- full size -----------------------------------------------------------------------------------------------------------
