@@ -255,7 +255,7 @@ def fit(
                     if adjustment:
                         record("adaptation", step, {**metrics, **adjustment})
 
-            measure_epoch(config, run, network, shown, epoch + 1, step, selected, record, team)
+            measure_epoch(stage, run, network, shown, epoch + 1, step, selected, record, team)
             if (epoch + 1) % config.checkpoint_every == 0 or epoch + 1 == config.num_epochs:
                 save_here()
 
@@ -321,13 +321,15 @@ def measure_start(
         return
     for name, head in heads.items():
         network.start_from(head)
-        measure_selection(stage.config, run, network, views, 0, selected, record, team, epoch=0, head=name)
+        measure_selection(
+            stage.config, run, network, views, 0, selected, record, team, **stage.marks, epoch=0, head=name
+        )
     if heads:
         network.start_from(heads[stage.config.network.head])
 
 
 def measure_epoch(
-    config: Config,
+    stage: Stage,
     run: RunFolder,
     network: EmbeddingNetwork,
     views: Views,
@@ -338,9 +340,10 @@ def measure_epoch(
     team: Team,
 ) -> None:
     """Measure the selection split and keep the network that is best there."""
+    config = stage.config
     last = epoch == config.num_epochs
     if last or epoch % config.select_every == 0:
-        measure_selection(config, run, network, views, step, selected, record, team, epoch=epoch)
+        measure_selection(config, run, network, views, step, selected, record, team, **stage.marks, epoch=epoch)
     if config.test_curve_every and (last or epoch % config.test_curve_every == 0):
         figures = evaluate(network, views.test, metrics_to_report(config), team=team)
         run.append("test_curve.jsonl", {"step": step, "epoch": epoch, **figures})
