@@ -265,7 +265,7 @@ def test_an_interrupt_before_there_is_a_run_says_no_more_than_that(capsys, monke
 
     import pads.display  # noqa: F401  (brings the module pads.train, whose name in the package is the function's)
 
-    monkeypatch.setattr(sys.modules["pads.train"], "load_views", interrupted)
+    monkeypatch.setattr(sys.modules["pads.train"], "load_images", interrupted)
     with pytest.raises(SystemExit) as left:
         main(["train", "emoji-pads"])
     assert left.value.code == 130
