@@ -269,7 +269,7 @@ GARBAGE = (
     b"\xff\xfe",
     DEEP.encode(),
     b'{"event": "adaptation", "step": 3, "distribution": "x"}',
-    b'{"event": "selection", "step": 3, "epoch": 0}',
+    b'{"event": "selection", "step": 3, "epoch": -1}',
 )
 
 
