@@ -389,6 +389,18 @@ def test_a_run_keeps_what_was_chosen_tells_it_and_goes_on_with_it(photos, tmp_pa
     assert pads.load(run).embed(photos / "mug 1" / "2.jpg").shape == (1, 128)
 
 
+def test_a_second_choice_for_fewer_images_tells_only_what_is_new(photos, tmp_path):
+    (photos / "mug 1" / "0.jpg").write_bytes(b"bad")
+    told = []
+    settings = [f"data.root={photos}", "num_epochs=0", "threads=1", "device=cpu", "network.weights=none"]
+    config = with_settings(RECIPES["folder"](), settings)
+    run = pads.train(config, tmp_path / "run", watch=lambda kind, step, values: told.append((kind, values)))
+    rows = [row for kind, values in told if kind == "chosen" for row in values["choices"]]
+    assert len({row[:2] for row in rows}) == len(rows)
+    for key, text in {row[0]: row[1] for row in rows}.items():  # the last word on a setting is what the run has
+        assert text == show_value(value_of(run.config, key))
+
+
 def test_minutes_become_epochs_that_stand_in_the_config(photos, tmp_path, monkeypatch):
     told = []
     settings = [f"data.root={photos}", "threads=1", "device=cpu", "network.weights=none", "data.image_size=32"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -331,9 +332,8 @@ def test_an_interrupt_before_there_is_a_run_says_no_more_than_that(capsys, monke
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    import pads.display  # noqa: F401  (brings the module pads.train, whose name in the package is the function's)
-
-    monkeypatch.setattr(sys.modules["pads.train"], "load_views", interrupted)
+    module = importlib.import_module("pads.train")  # its name in the package is the function's
+    monkeypatch.setattr(module, "load_images", interrupted)
     with pytest.raises(SystemExit) as left:
         main(["train", "emoji-pads"])
     assert left.value.code == 130

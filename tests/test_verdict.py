@@ -63,6 +63,12 @@ def test_many_images_need_no_warning_and_unknown_figures_no_sentence():
     assert judge({}) == []
 
 
+def test_queries_that_all_succeed_do_not_promise_that_all_will():
+    found = compared(raw_pixels=(0.1, 0.05, 0.15))
+    found["trained"]["recall@1"] = [1.0, 1.0, 1.0]
+    assert judge(found)[1].startswith("200 images of 20 classes give MAP@R to ± 3.5 points")
+
+
 @pytest.mark.parametrize(
     ("weights", "name"), [("imagenet", "resnet18"), (None, "resnet18"), ("/home/me/w.pth", "resnet18=FILE")]
 )

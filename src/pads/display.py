@@ -38,6 +38,7 @@ PICKED_ON = {
     "test-selected": "the network of epoch {epoch}, picked on the test split itself (protocol: test-selected)",
     "last": "the network of the last epoch (protocol: last)",
 }
+BEFORE_TRAINING = "the network before training, which no epoch surpassed on the selection split (protocol: selected)"
 
 
 @contextmanager
@@ -359,7 +360,9 @@ def print_figures(figures: Mapping[str, Any], run: Path | str, console: Console 
     with suppress(UserError, OSError):  # a run that is gone has no network to name
         backbone = name_backbone(RunFolder(run).config.network)
     print_judgement(judge(figures.get("compared", {}), backbone=backbone), console)
-    say("trained: " + PICKED_ON[protocol].format(**(figures["selection"] or {})), console)
+    selection = figures["selection"] or {}
+    picked = BEFORE_TRAINING if selection.get("epoch") == 0 else PICKED_ON[protocol]
+    say("trained: " + picked.format(**selection), console)
     if "data_changed" in figures:
         say(f"data changed: {figures['data_changed']}", console, "yellow")
     say(f"The run is in {run}", console, whole=True)

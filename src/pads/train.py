@@ -85,15 +85,14 @@ def train(
         watch = watch if watch and team.leads else nobody
         path = team.lead(lambda: new_path(drop_auto(config), run))
         device = pick_device(drop_auto(config).device, team)
-        resolved = with_full_paths(team.lead(lambda: resolve_auto(config, device, watch, minutes)))
+        tell = watch_changes(watch)
+        resolved = with_full_paths(team.lead(lambda: resolve_auto(config, device, tell, minutes)))
         # the look at the data comes first, so that bad data leaves no empty run behind
         images = load_images(resolved.data, device, watch, team)
         is_less = images.manifest is not None and images.manifest.source == FILES and bool(images.manifest.bad)
-        if team.any(is_less) and isinstance(
-            config, AutoConfig
-        ):  # not all images can be read: choose again for the others
-            stored = with_store_of(config, resolved)
-            resolved = with_full_paths(team.lead(lambda: resolve_auto(stored, device, watch, minutes, images.manifest)))
+        if team.any(is_less) and isinstance(config, AutoConfig):
+            stored = with_store_of(config, resolved)  # not all images can be read: choose again for the others
+            resolved = with_full_paths(team.lead(lambda: resolve_auto(stored, device, tell, minutes, images.manifest)))
         views = deal_roles(resolved, images, watch)
         manifest = [format_manifest(images.manifest)] if images.manifest else []
         folder = folder_of(team).create(path, resolved, *manifest)
@@ -548,6 +547,21 @@ def recorder(stage: Stage, run: RunFolder, watch: Watch, first_step: int) -> Rec
             clock.update(step=step, time=time.perf_counter())
 
     return record
+
+
+def watch_changes(watch: Watch) -> Watch:
+    """Return one that tells of each choice and each note once: of a second look at the images, only what is new."""
+    told: set[Any] = set()
+
+    def look(kind: str, step: int, values: Mapping[str, Any]) -> None:
+        name = {"chosen": "choices", "note": "notes"}[kind]
+        key_of: Callable[[Any], Any] = (lambda row: row[:2]) if kind == "chosen" else (lambda note: note)
+        new = tuple(each for each in values[name] if key_of(each) not in told)
+        told.update(map(key_of, new))
+        if new:
+            watch(kind, step, {name: new})
+
+    return look
 
 
 def watch_once(watch: Watch, num_steps: int) -> Watch:

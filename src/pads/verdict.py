@@ -58,7 +58,8 @@ def advise(name: str, own: str, backbone: str) -> dict[str, str]:
 
 def describe_spread(compared: Mapping[str, Any], own: str) -> list[str]:
     """Say how far the figures themselves can be trusted, where that is not far."""
-    halves = {name: (high - low) / 2 for name, (_, low, high) in compared[own].items()}
+    # where every query fares alike, nothing varies that could tell how far a figure can be trusted
+    halves = {name: (high - low) / 2 for name, (_, low, high) in compared[own].items() if high > low}
     if max(halves.values(), default=0.0) < FEW:
         return []
     heads = {"recall@1": "R@1", "map@r": "MAP@R"}

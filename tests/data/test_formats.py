@@ -87,3 +87,23 @@ def test_libtiff_keeps_its_words_to_itself(tmp_path: Path, capfd: pytest.Capture
     with pytest.raises(UserError):
         decode(io.BytesIO(bytes(content)))
     assert capfd.readouterr().err == ""
+
+
+HEIC = b"\0\0\0\x18ftypmif1\0\0\0\0mif1heic" + bytes(100)
+
+
+def test_a_photo_of_a_phone_is_answered_with_the_extra_that_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pads.data.formats.register_heif", lambda: False)
+    (tmp_path / "IMG_1.HEIC").write_bytes(HEIC)
+    assert is_image("IMG_1.HEIC")
+    for source in (tmp_path / "IMG_1.HEIC", io.BytesIO(HEIC)):
+        with pytest.raises(BadImage, match=r'a HEIC photo, which is read after: pip install "pads-dml\[heic\]"'):
+            decode(source)
+
+
+def test_a_photo_of_a_phone_is_read_with_the_extra(tmp_path: Path) -> None:
+    pillow_heif = pytest.importorskip("pillow_heif")
+    pillow_heif.from_pillow(PICTURE).save(tmp_path / "IMG_1.heic", quality=100)
+    assert decode(tmp_path / "IMG_1.heic").size == PICTURE.size

@@ -274,3 +274,16 @@ def test_a_run_trains_a_model_from_a_file_and_loads_it_again(noisy_photos, tmp_p
     vectors = pads.load(run).embed(pictures)
     assert vectors.shape == (4, 6)
     assert torch.equal(vectors, pads.load(str(run.path)).embed(pictures))
+
+
+def test_a_model_is_used_as_it_is_with_the_input_that_it_was_made_for(noisy_photos, tmp_path, file):
+    photos = noisy_photos(8, 4, sizes=[(40, 50)])
+    name = f"backbone:timm:tiny_vit.one={file}"
+    model = pads.load(name, device="cpu")
+    assert (model.config.data.image_size, model.config.data.resize) == (32, 37)
+    assert (model.config.network.mean, model.config.network.std) == ((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
+    index = pads.build_index(name, photos, tmp_path / "index")
+    assert index.vectors_ND.shape == (32, model.network.embedding.in_features)
+    torch.testing.assert_close(
+        torch.from_numpy(index.vectors_ND), model.embed([photos / path for path in index.paths]), rtol=0, atol=1e-6
+    )

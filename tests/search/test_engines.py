@@ -96,3 +96,11 @@ def test_the_engine_is_chosen_by_the_number_of_vectors(monkeypatch, coded):
     monkeypatch.setitem(__import__("sys").modules, "faiss", None)
     assert not engines.needs_codes(100_001)
     assert isinstance(pick_engine(vectors, codes), TorchExact)
+
+
+def test_codes_are_plain_arrays_also_where_faiss_was_taught_to_return_tensors():
+    """pytorch-metric-learning imports faiss.contrib.torch_utils, and from then on faiss makes tensors in this process."""
+    pytest.importorskip("faiss.contrib.torch_utils")
+    vectors = np.random.default_rng(0).normal(size=(600, 8)).astype(np.float32)
+    content = make_codes(vectors)["content"]
+    assert all(isinstance(array, np.ndarray) for array in content.values())

@@ -15,6 +15,7 @@ from PIL import Image
 
 import pads
 from pads.config import with_settings
+from pads.data.manifest import read_manifest
 from pads.errors import UserError
 from pads.model import Model
 from pads.search import files
@@ -483,3 +484,21 @@ def test_pictures_that_are_not_files_can_be_searched_for(index):
     content = io.BytesIO()
     noise(0).save(content, "jpeg")
     assert index.search([Image.open(content)], 2)[1].shape == (1, 2)
+
+
+def test_files_that_are_left_out_are_listed_beside_the_index_or_refused(run, photos, tmp_path):
+    folder, out, notes = tmp_path / "photos", tmp_path / "index", []
+    shutil.copytree(photos, folder)
+    (folder / "bad.png").write_text("no picture")
+    (folder / "notes.txt").write_text("a note")
+    with pytest.raises(UserError, match=r"1 of .* cannot be used: bad.png .*without --strict"):
+        build_index(run, folder, out, strict=True)
+    build_index(run, folder, out, note=notes.append)
+    assert any("Left out 1 image that cannot be read: bad.png (not an image" in note for note in notes)
+    assert any(note.endswith(f"{out / 'data.jsonl'} lists them.") for note in notes)
+    left_out = read_manifest(out / "data.jsonl").left_out
+    assert [(entry.path, entry.is_bad) for entry in left_out] == [("bad.png", True), ("notes.txt", False)]
+    for name in ("bad.png", "notes.txt"):
+        (folder / name).unlink()
+    build_index(run, folder, out)
+    assert not (out / "data.jsonl").exists()

@@ -157,10 +157,19 @@ def test_arms_on_the_real_data_sets_are_the_recipes_of_the_same_name():
                 assert config.curriculum == ours.curriculum
                 assert with_length_of(ours, config) == ours, (study.name, arm.name, data)
                 compared.add(recipe)
-    assert compared == {name for name in RECIPES if re.match("(cub200|cars196|sop)-", name)}
+    assert compared == {name for name in RECIPES if re.match("(cub200|cars196|sop)-margin-", name)}
     for recipe in ("emoji-udist", "emoji-pads", "emoji-pads-code"):
         arm = STUDIES["baselines"].arm(f"margin-{recipe.removeprefix('emoji-')}")
         assert arm.change(base_config("emoji-udist", scheduled=True)) == RECIPES[recipe]()
+
+
+def test_the_best_recipe_is_an_arm_of_the_losses_with_four_images_of_a_class():
+    best, arm = RECIPES["cub200-best"](), STUDIES["losses"].arm("multi-similarity-s2sd")
+    config = arm.change(study_base(STUDIES["losses"], "cub200"))
+    assert (config.loss, config.distillation) == (best.loss, best.distillation)
+    four = replace(config.data, classes_per_batch=28, samples_per_class=4)
+    assert four == best.data and config.network == best.network
+    assert replace(config.optimiser, milestones=()) == best.optimiser
 
 
 def with_length_of(recipe, config):

@@ -152,7 +152,8 @@ def encode(index: Any, vectors_ND: np.ndarray) -> dict[str, np.ndarray]:
             len(part_CE), faiss.swig_ptr(part_CE), faiss.swig_ptr(lists_N[here]), faiss.swig_ptr(codes_NW[here])
         )
     return {
-        "centres_LE": index.quantizer.reconstruct_n(0, index.nlist),
+        # an array in any case: where faiss.contrib.torch_utils was imported (pytorch-metric-learning does), it is a tensor
+        "centres_LE": np.asarray(index.quantizer.reconstruct_n(0, index.nlist)),
         "books_P32": faiss.vector_to_array(index.pq.centroids).reshape(index.pq.M, -1),
         "lists_N": lists_N.astype(np.int32),
         "codes_NW": codes_NW,

@@ -474,7 +474,7 @@ def literature(loss: str, **options: object) -> Change:
 
 
 OWN_LOSSES: dict[str, Change] = {
-    "margin-udist": udist,
+    "margin": udist,
     "r-margin": static("distance-weighted", margin(0.6), rho=0.4),
     "multi-similarity": static("random", Part("multi-similarity", {"beta": 40.0, "epsilon": 0.1})),
     "proxy-anchor": with_proxies("proxy-anchor"),
@@ -501,7 +501,7 @@ LOSSES = Study(
         ),
         *(Arm(name, without_reward_split(change), tune=tune_rate) for name, change in THEIR_LOSSES.items()),
     ),
-    reference="margin-udist",
+    reference="margin",
     bases=("cub200", "cars196", "sop"),
     notes=(
         "Every arm trains on all images but the selection classes: there is no policy, and so no reward split.",
