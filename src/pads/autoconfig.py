@@ -225,7 +225,7 @@ def choose_settings(left: AutoConfig, facts: Facts) -> list[Choice]:
     can_freeze = is_pretrained and not on_gpu and config.distillation.name == "none"
     can_freeze = can_freeze and not config.data.reward_resample_every
     has_time = facts.minutes is not None and work.count_steps(facts.minutes) >= work.steps_per_epoch
-    freeze = choose("network.freeze", *choose_freeze(can_freeze and not has_time, is_pretrained, on_gpu))
+    freeze = choose("network.freeze", *choose_freeze(can_freeze and not has_time, is_pretrained, facts))
     stage = choose_head_stage(work) if freeze == "backbone" else choose_network_stage(work, is_pretrained)
     before = to_settings(choose_head_stage(work)) if can_freeze and freeze == "none" else {}
     choose("before", before, "the head first, on features that are computed once" if before else "one stage is all")
@@ -278,12 +278,17 @@ def choose_loss(forms_own_pairs: bool) -> tuple[dict[str, Any], str]:
     return asdict(PACED), "the best we found from scratch"
 
 
-def choose_freeze(is_frozen: bool, is_pretrained: bool, on_gpu: bool) -> tuple[str, str]:
+def choose_freeze(is_frozen: bool, is_pretrained: bool, facts: Facts) -> tuple[str, str]:
+    if is_frozen and facts.minutes is not None:
+        return "backbone", f"{facts.minutes:g} minutes are too short for an epoch of the whole network here"
     if is_frozen:
         return "backbone", "the head alone learns, in seconds; --minutes 10 trains the whole network, too"
     if not is_pretrained:
         return "none", "a network from scratch has everything to learn"
-    return "none", "a GPU is quick enough for the whole network" if on_gpu else "there is time for the whole network"
+    return (
+        "none",
+        "there is time for the whole network" if facts.device == "cpu" else "a GPU is quick enough for all of it",
+    )
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,8 @@ from pads.sampling import DrawnTriplets, divergence_error
 from pads.stages import Stage, plan_stages
 from pads.start import start_heads
 
+CLEARLY = 0.01
+"""By which the start must be ahead of what was trained from it, on the selection split, to be kept instead."""
 Record = Callable[[str, int, Mapping[str, Any]], None]
 """Writes an event: its kind, the step, the values."""
 
@@ -360,14 +362,18 @@ def measure_selection(
     team: Team,
     **about: Any,
 ) -> None:
-    """Measure the selection split, if there is one, and keep the network if none was better; `about` says what it is."""
+    """Measure the selection split, if there is one, and keep the network if none was better; `about` says what it is.
+
+    What is offered at epoch 0 must be clearly better to be kept: a few held-out classes cannot tell smaller differences.
+    """
     selection = views.test if config.data.paper_protocol else views.selection
     if not len(selection):
         return
     names = dict.fromkeys(("recall@1", "map@r", config.picked_by))
     metrics = evaluate(network, selection, tuple(names), team=team)
     record("selection", step, {**about, **metrics})
-    if metrics[config.picked_by] > selected.get(config.picked_by, -1.0):
+    ahead = CLEARLY if selected.get("epoch") == 0 else 0.0
+    if metrics[config.picked_by] > selected.get(config.picked_by, -1.0) - ahead:
         replace_all(selected, {"step": step, **metrics, **about})
         run.save_selected(network.state_dict(), **selected)
 

@@ -32,7 +32,8 @@ pytestmark = [
 ]
 
 SETTINGS = [
-    "network.weights=none", "data.image_size=32",
+    "network.weights=none",
+    "data.image_size=32",
     "data.resize=36",
     "data.store_size=40",
     "data.classes_per_batch=6",

@@ -15,7 +15,7 @@ from pads.check import check
 from pads.config import Config, Data, Network, drop_auto, with_settings
 from pads.data.preprocessing import Preprocessing
 from pads.errors import UserError
-from pads.networks import build_backbone, find_weights, load_weights
+from pads.networks import EmbeddingNetwork, build_backbone, find_weights, load_weights
 from pads.networks.efficientnet_lite import EfficientNetLite0
 from pads.recipes import RECIPES
 
@@ -154,3 +154,24 @@ def test_an_input_that_is_set_with_the_network_stays():
     assert isinstance(config, Config)
     assert (config.network.mean, config.network.std) == ((0.5, 0.5, 0.5), EfficientNetLite0.std)
     assert config.data == recipe.data
+
+
+@pytest.mark.parametrize("pooling", ["mean", "both"])
+def test_each_core_embeds_by_itself_to_the_same_bits_whatever_their_number(pooling):
+    network = EmbeddingNetwork(EfficientNetLite0(), 8).eval()
+    if pooling == "both":
+        network.give_features()
+    images, found, before = noise(7, 3, 64, 64).float(), [], torch.get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            with torch.no_grad():
+                found.append(network(images))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+    torch.testing.assert_close(network(images).detach(), found[0], rtol=1e-4, atol=1e-5)  # with gradients: all at once
+    with torch.no_grad():
+        one_by_one = torch.cat([network(image[None]) for image in images])
+    torch.testing.assert_close(one_by_one, found[0], rtol=1e-4, atol=1e-5)
