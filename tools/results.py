@@ -136,7 +136,7 @@ def make_results(folders: Sequence[Folder]) -> str:
         for rows in sorted(filter(None, own), key=lambda rows: -int(rows[0][2])):
             text += "".join(f"| {' | '.join(row)} |\n" for row in rows)
     others = [folder.path.name for folder in folders if not folder.claim.get("shown")]
-    links = [f"[{name}](results/{name}/)" for name in (*others, "claims", "torture")]
+    links = [f"[{name}](results/{name}/)" for name in (*others, "claims", "own-photos", "torture")]
     return text + f"\nBeside them: {', '.join(links)}.\n"
 
 
