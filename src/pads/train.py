@@ -179,9 +179,8 @@ def fit(
     own = own_part(config, team)
     with use_threads(config.threads), float32_rounding(config.precision), stop_requests() as stop_requested:
         network, loss_fn, curriculum = build_parts(config, views, team)
-        shown = freeze_views(
-            config, run, network, views, team
-        )  # the images, or their features if that is all that is needed
+        # the images, or their features if that is all that is needed
+        shown = freeze_views(config, run, network, views, team)
         heads = start_heads(config, run, network, shown.train, team)
         draw = build_draw(config)
         distillation = build_distillation(config, network, views)
@@ -315,7 +314,7 @@ def measure_start(
     record: Record,
     team: Team,
 ) -> None:
-    """Offer what is known before the first step to the selection split: the best of it is the floor of the run.
+    """Offer what is known before the first step to the selection split: it is the floor that training has to reach.
 
     The network is left with the head that it starts from.
     """

@@ -73,7 +73,7 @@ class Kind:
 
 
 class Hang(BaseException):
-    pass
+    """A reader that does not come back in time."""
 
 
 def trial(kind: Kind, chance: random.Random) -> str | None:

@@ -43,11 +43,7 @@ def class_batches(
     rng = np.random.default_rng([STREAM, seed, epoch])
     classes_L = np.concatenate([rng.choice(len(sizes_C), classes_per_batch, replace=False) for _ in range(num_batches)])
     positions_LS = draw_distinct(sizes_C[classes_L], samples_per_class, rng)
-
-    by_class_N = np.argsort(labels_N, kind="stable")
-    starts_C = np.cumsum(sizes_C) - sizes_C
-    indices_LS = by_class_N[starts_C[classes_L][:, None] + positions_LS]
-    return indices_LS.reshape(num_batches, classes_per_batch * samples_per_class)
+    return find_images(labels_N, classes_L, positions_LS).reshape(num_batches, classes_per_batch * samples_per_class)
 
 
 def replacement_batches(
@@ -79,11 +75,15 @@ def replacement_batches(
         classes_MP[:, slot] = class_M
     classes_L = classes_MP.reshape(-1)
     positions_LS = rng.integers(0, sizes_C[classes_L][:, None], (len(classes_L), samples_per_class))
+    return find_images(labels_N, classes_L, positions_LS).reshape(num_batches, classes_per_batch * samples_per_class)
 
+
+def find_images(labels_N: np.ndarray, classes_L: np.ndarray, positions_LS: np.ndarray) -> np.ndarray:
+    """Return the indices (L, S) of images that are given by their class and their place in it."""
     by_class_N = np.argsort(labels_N, kind="stable")
+    sizes_C = np.unique(labels_N, return_counts=True)[1]
     starts_C = np.cumsum(sizes_C) - sizes_C
-    indices_LS = by_class_N[starts_C[classes_L][:, None] + positions_LS]
-    return indices_LS.reshape(num_batches, classes_per_batch * samples_per_class)
+    return by_class_N[starts_C[classes_L][:, None] + positions_LS]
 
 
 BATCHES: dict[str, Callable[..., np.ndarray]] = {
